@@ -655,6 +655,12 @@ def write(seed, ours, torch, Writer=Writer):
     return program, difference(program, ours, torch, next_statement, rng, length)
 
 
+def written_by(Writer, prelude):
+    "`write` with another writer, whose programs need more names."
+    PRELUDES.append(prelude)
+    return functools.partial(write, Writer=Writer)
+
+
 # Making a program smaller --------------------------------------------------------------------------------------
 
 SIMPLER = [(r"^with [^:]*: ", ""), (r", retain_graph=True", ""), (r", create_graph=True", ""), (r", allow_unused=\w+", ""), (r", materialize_grads=True", ""), (r", inputs=\[[^\]]*\]", ""), (r", inputs=\w+", ""), (r", alpha=[-\d.]+", ""),

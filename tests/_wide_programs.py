@@ -262,12 +262,7 @@ class Wide(Writer):
              "several_at_once": 3, "layers": 4, "fallback": 3}
 
 
-_random_programs.PRELUDES.append(PRELUDE)
-
-
-def write(seed, ours, torch):
-    "A program for this seed, and where it differs, or None."
-    return _random_programs.write(seed, ours, torch, Wide)
+write = _random_programs.written_by(Wide, PRELUDE)
 
 
 if __name__ == "__main__":

@@ -244,12 +244,7 @@ class Wider(Wide):
         return self.leaf()
 
 
-_random_programs.PRELUDES.append(PRELUDE)
-
-
-def write(seed, ours, torch):
-    "A program for this seed, and where it differs, or None."
-    return _random_programs.write(seed, ours, torch, Wider)
+write = _random_programs.written_by(Wider, PRELUDE)
 
 
 if __name__ == "__main__":

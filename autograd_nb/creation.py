@@ -23,6 +23,7 @@ from autograd_nb.arrays.dtypes import (
     get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
 )
 from .arrays.random import F4, F8, default_generator, fma
+from .argument_types import FITS, type_name
 from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
@@ -343,9 +344,9 @@ def _size_in(name, size, more):
 
 def _need_layout(function, layout):
     "Raise PyTorch's TypeError for what is no layout; there is one only."
-    if type(layout).__name__ != 'layout':
+    if not FITS['layout'](layout):
         raise TypeError(
-            f"{function}(): argument 'layout' must be torch.layout, not {type(layout).__name__}"
+            f"{function}(): argument 'layout' must be torch.layout, not {type_name(layout)}"
         )
 
 def _kind_of(dtype, out):

@@ -194,6 +194,16 @@ t.masked.logaddexp(x, x + 1, input_mask=m, other_mask=~m)
 t.nn.functional.layer_norm(inf, (4,), x, None)
 t.div(x, x + 1, rounding_mode='trunc')
 t.div(x, 3, rounding_mode='floor')
+t.addmm(inf, x[None], t.eye(4))[0]
+t.nn.functional.linear(x, t.eye(4), inf)
+t.prod(x * 1e30)
+t.prod(x * 1e30, 0, keepdim=True)
+t.angle(x * inf)
+inf.scatter_reduce(0, t.tensor([1, 1, 2]), x, 'sum')
+x.scatter_reduce(0, t.tensor([1, 1, 2]), inf, 'sum', include_self=False)
+x.scatter_reduce(0, t.tensor([1, 1, 2]), inf, 'mean')
+inf.scatter_reduce(0, t.tensor([1, 1, 2]), x, 'mean', include_self=False)
+inf.scatter_reduce(0, t.tensor([1, 1, 2, 2]), x, 'amin', include_self=False)
 """
 
 
@@ -211,6 +221,12 @@ def test_what_is_constant_has_a_tangent_of_zero_whatever_its_value(line):
             made = level.unpack_dual(eval(line, names)).tangent
             found.append(made.tolist())
     assert found[1] == pytest.approx(found[0], nan_ok=True)
+
+
+def test_a_product_has_a_gradient_where_its_first_factor_is_infinite():
+    x = torch.tensor([float("inf"), 2.0, 3.0], requires_grad=True)
+    (g,) = torch.autograd.grad(x.prod(), x)
+    assert g.tolist() == [6.0, float("inf"), float("inf")]
 
 
 @pytest.mark.parametrize("function", [torch.diag, lambda x: torch.nn.functional.pixel_shuffle(x[None], 1)])

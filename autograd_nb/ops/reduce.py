@@ -18,7 +18,9 @@ import numpy as np
 from ..arrays.numpy_backend import in_rows, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
-from .pointwise import as_numbers, conj_physical, exp, is_complex, real, where
+from autograd_nb.ops.pointwise import (
+    as_numbers, conj_physical, exp, is_complex, real, where, zero
+)
 from .shape import cat, expand, flip, reshape, shift
 
 # %% ../../nbs/ops/03_reduce.ipynb #40bfa58f
@@ -348,7 +350,7 @@ def product_of_rows(x):
 def shifted_products(x, dim):
     "For each element, the product of those before it along `dim` (1 for the first)."
     n = x.shape[dim]
-    ones = pick(x, dim, 0, 1) * 0 + 1
+    ones = zero(pick(x, dim, 0, 1)) + 1
     return cumprod(cat(ones, pick(x, dim, 0, n - 1), dim=dim), dim=dim)
 
 def pick(x, dim, start, stop):
@@ -371,7 +373,7 @@ def prod_rule(g, x, out, *, dim, keepdim):
 # %% ../../nbs/ops/03_reduce.ipynb #232d53e4
 @reduction(
     jvp=lambda tangents, values, out, statics: sum(
-        prod_rule(out * 0 + 1, values[0], out, **statics) * tangents[0],
+        prod_rule(zero(out) + 1, values[0], out, **statics) * tangents[0],
         dim=statics['dim'],
         keepdim=statics['keepdim'],
     ),

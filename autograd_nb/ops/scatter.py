@@ -20,7 +20,7 @@ from autograd_nb.ops.indexing import (
     zeros_of,
 )
 from .ordering import as_row
-from .pointwise import as_numbers, where, with_input
+from .pointwise import as_numbers, where, with_input, zero
 from .reduce import cumsum
 from .shape import all_batched, expand, reshape, sum_to_size
 from .windows import pad_constant
@@ -128,14 +128,7 @@ def _mean_parts(x, index, include_self, dim):
 
 def _own_share(g, count, own): return g * own / count
 
-def _mean_jvp(tangents, values, out, statics):
-    x, src, index = values
-    tangents = [v * 0 if t is None else t for v, t in zip((x, src), tangents)]
-    count, own = _mean_parts(x, index, statics['include_self'], statics['dim'])
-    parts = first(tangents[1], index)
-    return scatter_add(tangents[0] * own, parts, index, dim=statics['dim']) / count
-
-@op(jvp=_mean_jvp, samples=_reducing_samples, **_REDUCING)
+@op(jvp=linear, samples=_reducing_samples, **_REDUCING)
 def scatter_mean(x, src, index, *, dim, include_self=True):
     "A copy of `x` with the mean of what is there and of the sources that fall there."
     check_index(x, index, dim)
@@ -154,12 +147,7 @@ scatter_mean.vjp(
 )
 
 # %% ../../nbs/ops/21_scatter.ipynb #5ca77e20
-def _sum_jvp(tangents, values, out, statics):
-    x, src, index = values
-    tangents = [v * 0 if t is None else t for v, t in zip((x, src), tangents)]
-    return scatter_sum(*tangents, index, **statics)
-
-@op(jvp=_sum_jvp, samples=_reducing_samples, **_REDUCING)
+@op(jvp=linear, samples=_reducing_samples, **_REDUCING)
 def scatter_sum(x, src, index, *, dim, include_self=True):
     "A copy of `x` with the sources added that fall there, or in its place."
     if include_self: return scatter_add(x, src, index, dim=dim)
@@ -181,7 +169,7 @@ def _moved(out, tangents, index, of_x, of_sources, dim):
     """The tangent of `out`, given what those of `x` and of the sources are multiplied by, each from
     its own point of view.
     """
-    total = out * 0
+    total = zero(out)
     if tangents[0] is not None: total = total + tangents[0] * of_x
     if tangents[1] is not None:
         parts = first(tangents[1], index) * of_sources

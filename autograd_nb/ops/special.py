@@ -25,7 +25,7 @@ from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
     _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
     cos, elu, erf_kernel, exp, is_complex, leaky_relu, log, masked_fill, plain, real, reciprocal,
-    rsqrt, sigmoid, sign, sin, softplus, tanh, unary, where, zeros_for, EVERY_FORM
+    rsqrt, sigmoid, sign, sin, softplus, tanh, unary, where, zero, zeros_for, EVERY_FORM
 )
 from .shape import all_batched, cat, narrow, pointwise, shift
 from .reduce import dims_of
@@ -1027,7 +1027,7 @@ def angle_rule(g, x):
 
 def _angle_jvp(tangents, values, out, statics):
     x, t = values[0], tangents[0]
-    if not is_complex(x): return t * 0
+    if not is_complex(x): return zero(t)
     r2 = real(x * conj_physical(x))
     return imag(t * conj_physical(x)) / where(r2, 1.0, r2 != 0)
 

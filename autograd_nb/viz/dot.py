@@ -76,12 +76,13 @@ _SAVED = '_saved_'
 
 def _saved_fields(fn):
     """Pairs (name, value) of what a node saved; a value that a backward pass has freed is the text
-    '[freed]'.
+    '[freed]', one that was overwritten since '[overwritten]'.
     """
     for name in dir(fn):
         if not name.startswith(_SAVED): continue
         try: yield name[len(_SAVED) :], getattr(fn, name)
-        except RuntimeError: yield name[len(_SAVED) :], '[freed]'
+        except RuntimeError:
+            yield name[len(_SAVED) :], '[freed]' if getattr(fn, 'freed', True) else '[overwritten]'
 
 def _several(value):
     return value if isinstance(value, (tuple, list)) and any(map(is_tensor, value)) else ()

@@ -464,6 +464,7 @@ def _check_reflections(shape, tau):
     else: return
     raise RuntimeError(f'torch.linalg.householder_product: {words}')
 
+# %% ../nbs/tensor/05_linalg.ipynb #5e7a91c2
 @forms('function method', names='orgqr')
 @recorded_as('LinalgHouseholderProductBackward0')
 @device_agnostic

@@ -74,6 +74,7 @@ def basic_index(x, *, index):
     old = tuple(i for i in index if i is not None)  # NumPy's new dimensions have a stride of 0
     return x[old if Ellipsis in old else (*old, ...)].reshape(part.shape)
 
+# %% ../../nbs/ops/05_indexing.ipynb #5e7a91c3
 def _empty_part(x, shape, index):
     "The empty `x[index]`: NumPy forgets where it was cut, and what is put there by `out=` is lost."
     strides, start, d = [], 0, 0

@@ -386,6 +386,7 @@ narrow.vjp(
     )
 )
 
+# %% ../../nbs/ops/01_shape.ipynb #5e7a91c4
 @op(
     jvp=linear,
     batch=_narrow_batch,

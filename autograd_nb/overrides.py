@@ -121,6 +121,7 @@ def _init_subclass(cls, **kwargs):
 def _none(self):
     raise AttributeError('_bare')
 
+# %% ../nbs/tensor/10_overrides.ipynb #5c1d7e02
 # these share memory without applying an operation, so that no layer hears of them
 def _detach_of_class(self): return _shared(Tensor.detach, self)
 

@@ -253,6 +253,13 @@ def _checked_mask(attn_mask, length, keys, pairs):
     return attn_mask
 
 # %% ../../nbs/nn/05_attention.ipynb #21fe86dc
+def _both(bias_k, bias_v):
+    "Whether there are biases of keys and values; AssertionError if there is only one of them."
+    if (bias_k is None) != (bias_v is None):
+        there, missing = ('bias_k', 'bias_v') if bias_v is None else ('bias_v', 'bias_k')
+        raise AssertionError(f'{there} is set but {missing} is None')
+    return bias_k is not None
+
 def _refuse_static(static_k, static_v):
     "Keys and values that are given as they are take no bias."
     if static_k is not None or static_v is not None:
@@ -414,10 +421,7 @@ def multi_head_attention_forward(
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
     if mask is not None: mask = _checked_mask(mask, length, key.shape[0], pairs)
-    if (bias_k is None) != (bias_v is None):
-        there, missing = ('bias_k', 'bias_v') if bias_v is None else ('bias_v', 'bias_k')
-        raise AssertionError(f'{there} is set but {missing} is None')
-    if bias_k is not None:
+    if _both(bias_k, bias_v):
         _refuse_static(static_k, static_v)
         longer = bias_k.repeat(1, n, 1), bias_v.repeat(1, n, 1)
         k, v, mask, padding = _lengthened(k, v, longer, 0, mask, padding)

@@ -160,6 +160,7 @@ class ConcatDataset(Dataset):
         k = bisect_right(self.cumulative_sizes, index)
         return self.datasets[k][index - (self.cumulative_sizes[k - 1] if k else 0)]
 
+# %% ../../nbs/utils/01_data.ipynb #8b0e4f63
 class Subset(Dataset):
     "The examples of a set at the given indices."
 

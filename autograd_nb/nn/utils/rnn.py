@@ -191,8 +191,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='
                 f' ({sequences[0].shape[-1]}): sequences may differ in their first dimension only'
             )
     longest, filled = max(s.shape[0] for s in sequences), []
-    for s in sequences:
-        s = s.to(sequences[0].dtype)
+    for s in (s.to(sequences[0].dtype) for s in sequences):
         missing = longest - s.shape[0]
         if missing:
             rest = s.new_full((missing, *s.shape[1:]), padding_value)

@@ -97,6 +97,7 @@ def _beta_fraction(x, a, b, steps=200):
         if (abs(d * c - 1) < 1e-14).all(): break
     return out
 
+# %% ../../nbs/distributions/06_gamma.ipynb #5b1c07a5
 class _Dirichlet(Function):
     "Vectors of probabilities, differentiable once."
 

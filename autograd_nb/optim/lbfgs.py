@@ -255,9 +255,10 @@ LBFGS.hook_step()
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #a45194a1
 def _bare(value):
-    "A value of the state as an array or number."
+    "A value of the state as an array, or as NumPy's number of its dtype."
     if not isinstance(value, TensorBase): return value
-    return value._array if value._array.ndim else value.item()
+    array = value._array
+    return array if array.ndim else np.asarray(value.item(), array.dtype)[()]
 
 def _kept(value):
     "An array or number as the state holds it."

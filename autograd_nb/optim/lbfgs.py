@@ -257,8 +257,7 @@ LBFGS.hook_step()
 def _bare(value):
     "A value of the state as an array, or as NumPy's number of its dtype."
     if not isinstance(value, TensorBase): return value
-    array = value._array
-    return array if array.ndim else np.asarray(value.item(), array.dtype)[()]
+    return value._array if value._array.ndim else np.asarray(value.item(), value._array.dtype)[()]
 
 def _kept(value):
     "An array or number as the state holds it."

@@ -505,7 +505,7 @@ class _Mapped:
 
     def mapped(self, given):
         "The call under vmap, by the registered rule."
-        operation = self
+        operation, n, names = self, self.schema.positional, list(given)
         flat, spec = tree_flatten(list(given.values()))
 
         class Mapped(Function):
@@ -524,7 +524,8 @@ class _Mapped:
                     tree_unflatten(list(flat), spec),
                     tree_unflatten([d for d in in_dims], spec),
                 )
-                return operation.batch(info, tuple(dims), *values)
+                keyword_only = dict(zip(names[n:], values[n:]))
+                return operation.batch(info, tuple(dims[:n]), *values[:n], **keyword_only)
 
         return Mapped.apply(*flat)
 

@@ -15,7 +15,8 @@ from .graph.node import TensorBase
 from .tensor import device
 
 Device = Union[device, str, int, None]
-Number = int, float, bool
+Number = int | float | bool
+_Number = int, float, bool
 FileLike = Union[str, os.PathLike, Any]
 Storage = Any
 _TensorOrTensors = Union[TensorBase, Sequence[TensorBase]]

@@ -1221,10 +1221,12 @@ def apply_recorded(cls, args, kwargs, level):
     ctx = _outer_context(cls, args, level)
     outputs = output if isinstance(output, tuple) else (output,)
     owners = {id(v): a for v, a in zip(inside, args) if at(a, level)}
-    wrapped = [
-        owners.get(id(o)) or recorded(o, None, level) if isinstance(o, TensorBase) else o
-        for o in outputs
-    ]
+
+    def outside(o):
+        if not isinstance(o, TensorBase): return o
+        return owners[id(o)] if id(o) in owners else recorded(o, None, level)
+
+    wrapped = list(map(outside, outputs))
     before = modes.change(grad=False)
     try:
         shown = tuple(wrapped) if isinstance(output, tuple) else wrapped[0]

@@ -255,9 +255,9 @@ LBFGS.hook_step()
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #a45194a1
 def _bare(value):
-    "A value of the state as an array or number."
+    "A value of the state as an array, or as NumPy's number of its dtype."
     if not isinstance(value, TensorBase): return value
-    return value._array if value._array.ndim else value.item()
+    return value._array if value._array.ndim else np.asarray(value.item(), value._array.dtype)[()]
 
 def _kept(value):
     "An array or number as the state holds it."

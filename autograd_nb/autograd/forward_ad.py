@@ -31,8 +31,10 @@ class UnpackedDualTensor(namedtuple('UnpackedDualTensor', ['primal', 'tangent'])
     "What `unpack_dual` returns: `primal`, and `tangent` (None if there is none)."
 
 def enter_dual_level():
-    """Begin a level of forward mode and return its number. Levels may be nested: `make_dual` then
-    uses the innermost unless told otherwise. Prefer `with dual_level():`, which also ends it.
+    """Begin a level of forward mode and return its number, 0. Prefer `with dual_level():`, which
+    also ends it.
+
+    Raises RuntimeError inside another level or inside `func.jvp`.
     """
     global _current_level
     ENTERED.levels.append(JvpLevel(strict=False).__enter__())

@@ -44,7 +44,7 @@ class FunctionCtx:
     there themselves.
     """
 
-    to_save = saved_for_forward = dirty_tensors = non_differentiable = ()
+    to_save = saved_for_forward = dirty_tensors = non_differentiable = None
     materialize_grads = _materialize_non_diff_grads = True
 
     def save_for_backward(self, *tensors):
@@ -135,6 +135,8 @@ class BackwardCFunction(Node, _HookMixin):
     )
     _forward_cls = _context_cls = None
     takes_none = verified = True
+    # what was asked for on `ctx` is over when `forward` has returned
+    to_save = saved_for_forward = dirty_tensors = non_differentiable = None
 
     def __init__(self):
         (
@@ -173,7 +175,8 @@ class _OfFunction:
 
     def wish(self, name):
         "What `forward` asked for on its `ctx`; see `FunctionCtx`."
-        return self.attributes.get(name, getattr(FunctionCtx, name))
+        found = self.attributes.get(name, getattr(FunctionCtx, name))
+        return () if found is None else found
 
     @property
     def arity(self): return len(self.where)
@@ -652,7 +655,7 @@ _NO_FIXED = 'mark_non_differentiable only accepts variable arguments, but got {1
 
 def _marked(ctx, wish, words):
     "The ids of the tensors that `forward` marked; `words` is the error for what is none."
-    tensors = ctx.attributes.get(wish, ())
+    tensors = ctx.wish(wish)
     for i, t in enumerate(tensors):
         if not isinstance(t, TensorBase):
             raise RuntimeError(words.format(i, type(t).__name__))
@@ -941,14 +944,22 @@ class _Promise:
             raise RuntimeError(
                 f'expected Variable or None (got {type(t).__name__}) for grad output {i}.'
             )
-        if t is None or not isinstance(o, TensorBase): return None
-        if not _smooth(o, self.fixed):
+        if not isinstance(o, TensorBase): return None
+        smooth = _smooth(o, self.fixed)
+        if smooth and self.written[i] is None and (t is None or t._array.dtype.kind in 'biu'):
+            raise RuntimeError(
+                'Expected both tensor and its forward grad to be floating point or complex:'
+                f' jvp returned {"None" if t is None else t.dtype} at position {i}. Return zeros'
+                ' where the tangent is zero.'
+            )
+        if t is None and not smooth: return None
+        if not smooth:
             raise RuntimeError(
                 f"Function's jvp returned a gradient at position {i}, but  the corresponding"
                 " forward output is not a differentiable Tensor.You should return None at that"
                 " position instead."
             )
-        if t._array.shape != o._array.shape:
+        if t is not None and t._array.shape != o._array.shape:
             raise RuntimeError(
                 'Trying to set a forward gradient that has a different size than that of the'
                 f' original Tensor, this is not supported. Tensor is of size {list(o._array.shape)}'
@@ -1086,10 +1097,10 @@ class _Vmapped(Function):
             cls.setup_context(inner, inside, output)
             run.several = isinstance(output, tuple)
             values, run.out_flags = _leave(output if run.several else (output,), level)
-            run.saved, run.saved_flags = _leave(inner.to_save, level)
-            run.forwarded, run.forwarded_flags = _leave(inner.saved_for_forward, level)
-            run.dirty, _ = _leave(inner.dirty_tensors, level)
-            run.fixed, _ = _leave(inner.non_differentiable, level)
+            run.saved, run.saved_flags = _leave(inner.to_save or (), level)
+            run.forwarded, run.forwarded_flags = _leave(inner.saved_for_forward or (), level)
+            run.dirty, _ = _leave(inner.dirty_tensors or (), level)
+            run.fixed, _ = _leave(inner.non_differentiable or (), level)
             run.shapes = [tuple(a.shape) if isinstance(a, TensorBase) else None for a in inside]
         run.materialize = inner.materialize_grads
         run.attributes = {k: v for k, v in inner.__dict__.items() if k not in _WISHES}

@@ -76,7 +76,8 @@ class Trace:
     def __init__(self, func, captured=()):
         self.ordinary, modes = not wrapping(), LOCAL.modes
         self.level = PlainGrad() if self.ordinary else GradLevel()
-        self.level.captured = {**_enclosed(func), **{id(t): t for t in captured}}
+        self.level.enclosed = _enclosed(func)
+        self.level.captured = {**self.level.enclosed, **{id(t): t for t in captured}}
         self.outer = modes.grad
 
     def __enter__(self):
@@ -375,7 +376,8 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
     try:
         with JvpLevel() as level:
             others = {id(x): x for x in _others(args, positions)}
-            level.captured = {**_enclosed(func), **others}
+            level.enclosed = _enclosed(func)
+            level.captured = {**level.enclosed, **others}
             duals = [_checked_dual(x, t, level) for x, t in zip(leaves, given)]
             result = func(*_with_parts(args, positions, tree_unflatten(duals, spec)))
             aux = None

@@ -34,7 +34,9 @@ from ..layers.versions import JOURNAL
 from autograd_nb.tensor.views import (
     _LEAVES, lose_views, placed_in, released_box, renew_views, retain_in, view_error
 )
-from ..transforms.levels import PlainGrad, WRAPPERS, at_captured, captured_error, write
+from autograd_nb.transforms.levels import (
+    PlainGrad, WRAPPERS, at_captured, captured_error, refuse_captured, write
+)
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #817285d3
 def refuse_inference(x):
@@ -458,9 +460,9 @@ def _in_dtype_of(x, result):
     return result, written
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #b462bc4e
-def overwrite(x, result, name):
+def overwrite(x, result, name, allowed=False):
     """Make `x` hold the values and the history of `result`, in place. `name`: the operation, for
-    messages.
+    messages; `allowed`: a level above has looked whether it may.
     """
     modes = LOCAL.modes
     if result._node is None:
@@ -476,8 +478,9 @@ def overwrite(x, result, name):
             array[...] = new
             return written(x, array, name)
     if modes.transforms:
+        if not allowed: refuse_captured(x, name)
         if x.__class__ in WRAPPERS or result.__class__ in WRAPPERS:
-            return write(x, result, name, overwrite)
+            return write(x, result, name, _overwrite_inside)
         for level in modes.transforms:
             if level.__class__ is PlainGrad and result._node is not None and at_captured(x, level):
                 raise captured_error(name)
@@ -501,6 +504,8 @@ def overwrite(x, result, name):
     return x
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #db2f69be
+def _overwrite_inside(x, result, name): return overwrite(x, result, name, allowed=True)
+
 def rebase(x, node, own):
     """Give `x`, which was written to, the history of the present value: the node `node`, whose edge
     number `own` leads to the old one.

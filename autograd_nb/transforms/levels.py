@@ -6,10 +6,10 @@
 __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGrad', 'wrapping', 'refused', 'transforming',
            'BatchedArray', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper',
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
-           'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel', 'LevelNode',
-           'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured', 'captured_error', 'promote',
-           'demote', 'Transforms', 'watch_index', 'like', 'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready',
-           'looped', 'looped_over', 'slow_warning', 'tracked']
+           'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel', 'refuse_nesting',
+           'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured', 'refuse_captured',
+           'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like', 'no_out', 'chance', 'draw',
+           'sample', 'may_fill', 'ready', 'looped', 'looped_over', 'slow_warning', 'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
@@ -47,6 +47,7 @@ class Interpreter:
     """
 
     strict, wraps, reverse = True, True, False
+    enclosed = ()  # the tensors that the function finds outside of itself, by id
 
     def __enter__(self):
         modes = LOCAL.modes
@@ -761,6 +762,7 @@ class JvpLevel(Interpreter):
 
     def __init__(self, strict=True):
         self.strict = strict
+        refuse_nesting(strict)
 
     def process(self, op, args, statics):
         primals, tangents = [], []
@@ -830,6 +832,17 @@ take_topics(JvpLevel, (_Duals,))
 class _Switch(threading.local):
     def __init__(self):
         self.on = True
+
+def refuse_nesting(strict):
+    """Raise PyTorch's error for a level inside another, unless both are of `jvp`: those know each
+    their own tangents.
+    """
+    for level in LOCAL.modes.transforms:
+        if level.__class__ is JvpLevel and not (strict and level.strict):
+            raise RuntimeError(
+                'Nested forward mode AD is not supported at the moment. For the tangent of a'
+                ' tangent use func.jvp inside func.jvp, without dual_level.'
+            )
 
 TANGENTS = _Switch()  # `on`: whether operations of this thread pass tangents on
 
@@ -1134,6 +1147,14 @@ def at_captured(x, level):
     ):
         return True
     return False
+
+def refuse_captured(x, name):
+    """Raise PyTorch's error if a function that is being differentiated writes to `x`, which it
+    found in its closure or among its globals.
+    """
+    for level in LOCAL.modes.transforms:
+        if id(x) in level.enclosed or x._base is not None and id(x._base) in level.enclosed:
+            raise captured_error(name)
 
 def captured_error(name):
     return RuntimeError(

@@ -16,6 +16,7 @@ from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import CONSTANTS, is_array, spread
 
 from .. import functions as F
+from ..argument_types import refused
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL
@@ -54,6 +55,8 @@ class Filling:
             if array is not None and array.flags.writeable:
                 array.fill(value)
                 return written(self, array, 'fill_')
+        wrong = refused('fill_', (value,), {}, True)
+        if wrong is not None: raise wrong
         if self._node is not None or self._meta is not None: may_write(self, (value,), 'fill_')
         if isinstance(value, TensorBase):
             if value._array.ndim:

@@ -7,11 +7,11 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'refuse_kinds', 'as_int', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
-           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
-           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp',
-           'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min',
-           'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
+           'refuse_kinds', 'as_int', 'need_operands', 'need_tensors', 'outdated', 'as_operand', 'dim_of',
+           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth',
+           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
+           'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
+           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
            'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten',
            'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
            'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
@@ -52,7 +52,7 @@ from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
 )
 from .graph.modes import LOCAL
-from .argument_types import numbers_first, reordered, warn_once
+from .argument_types import numbers_first, refused, reordered, warn_once
 from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
@@ -155,6 +155,11 @@ def as_int(value, function, name, position):
         f"{function}(): argument '{name}' (position {position}) must be int, not"
         f' {type(value).__name__}'
     )
+
+def need_operands(method, *operands):
+    "Raise PyTorch's TypeError of a `method` of the first operand unless the others are tensors."
+    for operand in operands:
+        if not isinstance(operand, TensorBase): raise refused(method, operands, {}, True)
 
 def need_tensors(values, function):
     "Raise PyTorch's RuntimeError for an empty list."
@@ -679,7 +684,8 @@ def where(condition, input=None, other=None, *, out=None):
 @forms('function method method_')
 def lerp(input, end, weight, *, out=None):
     "`input + weight * (end - input)`."
-    if isinstance(end, TensorBase) and end._array.dtype != input._array.dtype:
+    if not isinstance(end, TensorBase): raise refused('lerp', (end, weight), {}, True)
+    if end._array.dtype != input._array.dtype:
         raise RuntimeError(
             f'expected dtype {c_name(input._array)} for `end` but got dtype {c_name(end._array)}'
         )
@@ -703,6 +709,7 @@ def addcmul(input, tensor1, tensor2, *old, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
     if old: return reordered(addcmul, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcmul')
+    need_operands('addcmul', tensor1, tensor2)
     if builtins.all(_is_mask(x) for x in (input, tensor1, tensor2)):
         refuse_kinds(input, 'b', 'addcmul_cpu_out')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
@@ -715,6 +722,7 @@ def addcdiv(input, tensor1, tensor2, *old, value=1, out=None):
     "`input + value * tensor1 / tensor2`."
     if old: return reordered(addcdiv, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcdiv')
+    need_operands('addcdiv', tensor1, tensor2)
     if out is not None: return into(out, addcdiv(input, tensor1, tensor2, value=value))
     if tensor1._array.dtype.kind in 'biu' and tensor2._array.dtype.kind in 'biu':
         raise RuntimeError(

@@ -493,3 +493,28 @@ def test_errors_say_of_an_operation_what_pytorchs_do(call):
         with pytest.raises(Exception) as raised: eval(call, {"torch": library, "x": library.ones(2)})
         found.append(str(raised.value).splitlines()[0])
     assert found[1].startswith(found[0].rstrip(".")), found
+
+
+WRITES_OF_WRONG_TYPES = (
+    "x.addcdiv_(y, 2.)", "x.addcdiv_(2., y)", "x.addcdiv(y, 2.)", "x.addcdiv(2., y)", "x.addcmul_(y, 2.)", "x.addcmul_(y, 2., value=3)", "x.addcmul(2., y)", "x.addcmul_(y, y, value='a')", "x.addcdiv_(y)",
+    "x.lerp_(2., .5)", "x.lerp(2., .5)", "x.lerp_(y, 'a')", "x.lerp_(y, None)", "x.add_('a')", "x.mul_(None)", "x.sub_([1])", "x.div_('a')", "x.clamp_('a')", "x.clamp_(y, 'b')", "x.pow_('a')",
+    "x.masked_fill_(1, 1.)", "x.fill_('a')", "x.fill_(None)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ("eager", "with history", "captured"))
+@pytest.mark.parametrize("call", WRITES_OF_WRONG_TYPES)
+def test_a_write_of_a_wrong_type_is_refused_as_by_pytorch(call, how):
+    import torch
+
+    from autograd_nb.capturing.capture import capture
+
+    found = []
+    for library in (torch, ours):
+        function = lambda x, y: eval(call, {"x": x, "y": y})
+        if how == "captured" and library is ours: function = capture(function)
+        x, y = library.ones(3), library.ones(3, requires_grad=how == "with history")
+        with pytest.raises(TypeError) as raised: function(x, y)
+        found.append(str(raised.value).splitlines()[0])
+        assert x.tolist() == [1.0] * 3
+    assert found[1].startswith(found[0]), found

@@ -71,10 +71,21 @@ def _sincos(x):
     return np.where(octant & 4, -sine, sine), np.where((octant + 2) & 4, -cosine, cosine)
 
 # %% ../../nbs/arrays/03_random.ipynb #dfd94a62
-def _fractions(words): return (words & _LOW).astype(F4) * _STEP
+def _fractions(words, low=0, high=1):
+    "Uniform float32 numbers from `low` to `high`, as `fma` makes them of those from 0 to 1."
+    if low == 0 and high == 1:
+        u = (words & _LOW).astype(F4)
+        u *= _STEP
+        return u
+    low, high = F4.type(low), F4.type(high)
+    u = (words & _LOW) * (float(high - low) / (1 << 24))  # no bit is lost in double precision
+    u += float(low)
+    return u.astype(F4)
 
-_LOW, _STEP = np.uint64((1 << 24) - 1), F4.type(1.0 / (1 << 24))
-_LONG, _ALL = np.uint64((1 << 53) - 1), (1 << 64) - 1
+# as arrays: ufuncs take them faster than numbers
+_LOW, _STEP = np.array((1 << 24) - 1, np.uint64), np.array(1.0 / (1 << 24), F4)
+_LONG, _FINE = np.array((1 << 53) - 1, np.uint64), np.array(1.0 / (1 << 53))
+_UP, _ALL = np.array(32, np.uint64), (1 << 64) - 1
 
 def _first_on_top():
     """Whether NumPy puts the first of two words on top when it makes 64 bits of them: C leaves the
@@ -101,16 +112,21 @@ def _turned(v, log, sincos, mean, std):
 SHORT = 1 << 10  # numbers up to which joining two words costs less than asking for whole numbers
 PIECE = 1 << 14  # numbers that fit into the cache with all that is made of them on the way
 
-def _in_pieces(make, bits):
-    return np.concatenate([make(bits[i : i + PIECE]) for i in range(0, len(bits), PIECE)])
+def _in_pieces(make, bits, out):
+    "Write to `out` what is made of `bits`; where blocks do not fill it, the last makes its end."
+    whole = out.size // 16 * 16
+    for i in range(0, whole, PIECE):
+        end = min(i + PIECE, whole)
+        out[i:end] = make(bits[i:end])
+    if whole < out.size: out[-16:] = make(bits[-16:])
 
-def normal_numbers(words, mean, std):
-    "Normal float32 numbers from as many random words, a multiple of 16."
-    return _in_pieces(lambda w: _turned(_fractions(w), _log, _sincos, mean, std), words)
+def normal_numbers(words, mean, std, out):
+    "Write normal numbers to `out` (float32) from random words, sixteen for each sixteen or less."
+    _in_pieces(lambda w: _turned(_fractions(w), _log, _sincos, mean, std), words, out)
 
-def _normal_wide(doubles, mean, std):
-    return _in_pieces(
-        lambda u: _turned(u, np.log, lambda t: (np.sin(t), np.cos(t)), mean, std), doubles
+def _normal_wide(doubles, mean, std, out):
+    _in_pieces(
+        lambda u: _turned(u, np.log, lambda t: (np.sin(t), np.cos(t)), mean, std), doubles, out
     )
 
 # %% ../../nbs/arrays/03_random.ipynb #3872dd91
@@ -305,13 +321,16 @@ class _Words:
     def doubles(self, n):
         "`n` uniform float64 in [0, 1), 53 bits each."
         if n < 16: return np.array(self._few(n), F8)
-        return self._long_words(n) * (1.0 / (1 << 53))
+        return self._long_words(n) * _FINE
 
     def _long_words(self, n):
         "The numbers of `doubles` as integers below 2**53: two words each, the first one on top."
         if n < SHORT or not _FIRST_ON_TOP:
-            words = self.words(2 * n).astype(np.uint64, copy=False)
-            return (words[::2] << np.uint64(32) | words[1::2]) & _LONG
+            pairs = self.words(2 * n)
+            words = pairs[::2] << _UP
+            words |= pairs[1::2]
+            words &= _LONG
+            return words
         words, self._mark = self._stream.integers(0, _ALL, n, np.uint64, endpoint=True), None
         words &= _LONG
         return words
@@ -361,10 +380,11 @@ class _Uniform:
             for i in range(0, n, PIECE):
                 out[i : i + PIECE] = self._uniform(min(PIECE, n - i), dtype, low, high)
             return out
-        u = self.doubles(n) if dtype == F8 else _fractions(self.words(n))
-        if low.__class__ is int is high.__class__ and low == 0 and high == 1: return u
-        low, high = dtype.type(low), dtype.type(high)
-        return fma(u, high - low, low) if low or high != 1 else u
+        if dtype != F8: return _fractions(self.words(n), low, high)
+        u = self.doubles(n)
+        if low == 0 and high == 1: return u
+        low, high = F8.type(low), F8.type(high)
+        return fma(u, high - low, low)
 
 # %% ../../nbs/arrays/03_random.ipynb #4c87b7ad
 class _Normal:
@@ -379,7 +399,7 @@ class _Normal:
             ).reshape(shape) + dtype.type(mean)
         n = math.prod(shape)
         with self.lock:
-            if n >= 16: return self._blocks(n, dtype, mean, std).reshape(shape)
+            if n >= 16: return self._blocks(n, shape, dtype, mean, std)
             numbers = self._singles(n)
         if mean or std != 1: numbers = np.array(numbers, F8) * std + mean
         return np.asarray(numbers, dtype).reshape(shape)
@@ -446,17 +466,16 @@ class _InTurn:
 class _Blocks:
     "Words, sixteen numbers at a time."
 
-    def _blocks(self, n, dtype, mean, std):
-        if dtype == F8: draw, normal = self.doubles, _normal_wide
-        else: draw, normal = self.words, KERNELS.normal_numbers
-        whole = n // 16 * 16
-        if whole == n: return normal(draw(n), mean, std).astype(dtype, copy=False)
+    def _blocks(self, n, shape, dtype, mean, std):
+        wide, rest = dtype == F8, n % 16
         # the last sixteen are drawn afresh, overlapping the block before
-        first = n if dtype in (F4, F8) else whole
-        bits = draw(first + 16)
-        bits[whole : whole + 16] = bits[first:]
-        out = normal(bits[: whole + 16], mean, std)
-        return np.concatenate([out[: n - 16], out[whole:]]).astype(dtype, copy=False)
+        if rest: ahead = n + 16 if wide or dtype == F4 else n - rest + 16
+        else: ahead = n
+        out = np.empty(shape, F8 if wide else F4)
+        row = out.reshape(-1)
+        if wide: _normal_wide(self.doubles(ahead), mean, std, row)
+        else: KERNELS.normal_numbers(self.words(ahead), mean, std, row)
+        return out.astype(dtype, copy=False)
 
 # %% ../../nbs/arrays/03_random.ipynb #ab1d9dfb
 class _Others:
@@ -471,11 +490,13 @@ class _Others:
         n, span = math.prod(shape), high - low
         with self.lock:
             if span >= 1 << 32:
-                w = self.words(2 * n).astype(np.uint64)
-                w = (w[::2] << np.uint64(32)) | w[1::2]
+                w = self.words(2 * n)
+                w = w[::2] << _UP | w[1::2]
             else:
                 w = self.words(n)
-        return (w % np.uint64(span)).astype(np.int64).reshape(shape) + low
+        w %= np.uint64(span)
+        numbers = w.view(np.int64).reshape(shape)
+        return numbers + low if low else numbers
 
     def permutation(self, n):
         "The numbers 0 to n-1 in random order."

@@ -8,6 +8,7 @@ __all__ = ['Filling', 'Replacing', 'Copying', 'chances', 'in_turn_of_memory', 'R
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #c6dc115e
 import builtins
+import functools
 import ml_dtypes
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import CONSTANTS, is_array, spread
 
 from .. import functions as F
+from ..argument_types import refused
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL
@@ -54,6 +56,8 @@ class Filling:
             if array is not None and array.flags.writeable:
                 array.fill(value)
                 return written(self, array, 'fill_')
+        wrong = refused('fill_', (value,), {}, True)
+        if wrong is not None: raise wrong
         if self._node is not None or self._meta is not None: may_write(self, (value,), 'fill_')
         if isinstance(value, TensorBase):
             if value._array.ndim:
@@ -148,19 +152,19 @@ class Copying:
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #6060ca75
 def chances(p, shape, draw):
-    """True with probability `p`: drawn in double precision for a number, in its own dtype for an
-    array.
+    """True with probability `p`: drawn in double precision, but in single precision for an array
+    of that or less.
     """
-    if p.__class__ is np.ndarray and p.dtype.kind in 'fiu' and not ((p >= 0) & (p <= 1)).all():
+    within = p.__class__ is not np.ndarray or p.dtype.kind not in 'fiu' or not p.size
+    if not (within or p.min() >= 0 and p.max() <= 1):
         raise RuntimeError(
             'Expected p_in >= 0 && p_in <= 1 to be true, but got false. A probability lies between'
             ' 0 and 1.'
         )
     if p.__class__ in (int, float) and not 0 <= p <= 1:
         raise RuntimeError(f'bernoulli_ expects p to be in [0, 1], but got p={p:g}')
-    return (
-        draw.uniform(shape, p.dtype if is_array(p) and p.dtype.kind == 'f' else np.dtype('f8')) < p
-    )
+    single = is_array(p) and p.dtype.kind in 'fV' and p.dtype.itemsize < 8
+    return draw.uniform(shape, np.dtype('f4' if single else 'f8')) < p
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #aa0c6efb
 def in_turn_of_memory(values, array):
@@ -234,6 +238,7 @@ def check_bounds(low, high, dtype):
     if not least <= low <= most: raise RuntimeError(f'from is out of bounds for {kind}')
     if not least <= high - 1 <= most: raise RuntimeError(f'to - 1 is out of bounds for {kind}')
 
+@functools.cache
 def limits_of(dtype):
     "The least and the largest number of a dtype."
     if dtype.category == 'bool': return 0, 1

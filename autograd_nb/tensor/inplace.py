@@ -11,7 +11,7 @@ import functools
 import numpy as np
 
 from .. import functions as F
-from ..argument_types import SCALES, todays
+from ..argument_types import SCALES, refused, todays
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
@@ -96,6 +96,8 @@ def _arithmetic(ufunc):
 
 def _with_product(ufunc):
     def write(array, modes, tensor1, tensor2, *, value=1):
+        if not (isinstance(tensor1, TensorBase) and isinstance(tensor2, TensorBase)):
+            raise TypeError
         a, b = _beside(array, tensor1, modes), _beside(array, tensor2, modes)
         number = _beside(array, value, modes)
         if not loop(array, (a, b), number):
@@ -106,6 +108,7 @@ def _with_product(ufunc):
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #ddf512f4
 def _lerp(array, modes, end, weight):
+    if not isinstance(end, TensorBase): raise TypeError
     end, weight = _beside(array, end, modes), _beside(array, weight, modes)
     if not _lerp_loop(array, (end,), weight): np.add(array, weight * (end - array), array)
 
@@ -240,7 +243,12 @@ def _in_place(name, function):
                     pass  # not so simple, or wrong: nothing was written
                 else:
                     return written(self, array, note)
-        return overwrite(self, _result(self, function, args, kwargs, note, modes), note)
+        try: result = _result(self, function, args, kwargs, note, modes)
+        except (AttributeError, TypeError, ValueError):
+            wrong = refused(note, args, kwargs, True)
+            if wrong is None: raise
+            raise wrong from None
+        return overwrite(self, result, note)
 
     return method
 

@@ -13,10 +13,9 @@ from ..compiled import AVAILABLE, SMALL, warmed, worth_loading
 from ..thread_pool import loaded, loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/13_draws.ipynb #15676bcf
-def normal_numbers(words, mean, std):
+def normal_numbers(words, mean, std, out):
     if not Switch.on or words.size < SMALL and not worth_loading():
-        return random.normal_numbers(words, mean, std)
-    out = np.empty(words.size, np.float32)
+        return random.normal_numbers(words, mean, std, out)
     thread_pool.run(
         loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out
     )
@@ -54,7 +53,7 @@ if AVAILABLE:
 @warmed
 def warm_draws():
     words = np.arange(SMALL, dtype=np.uint64)
-    normal_numbers(words, 0, 1)
+    normal_numbers(words, 0, 1, np.empty(SMALL, np.float32))
     shuffled(SMALL, words[1:])
     a = np.ones(SMALL)
     gamma(random.Generator(), a, a, a)

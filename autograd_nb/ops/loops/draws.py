@@ -73,13 +73,17 @@ def log(x):
 @compiled(**STRICT)
 def normal(lo, hi, half, words, mean, std, out):
     """Normal numbers from the random words of blocks `lo` to `hi`, of twice `half` (8) words each.
-    A `half` that the compiler does not know lets it compute several numbers at once.
+    A `half` that the compiler does not know lets it compute several numbers at once. Where blocks
+    do not fill `out`, its end is made of the last words, after the block that it overlaps.
     """
-    for k in range(lo, hi):
-        at = 2 * half * k
+    blocks = out.size // (2 * half)
+    beyond = 1 if hi == blocks and out.size > 2 * half * blocks else 0
+    for k in range(lo, hi + beyond):
+        at = start = 2 * half * k
+        if k == blocks: at, start = out.size - 2 * half, words.size - 2 * half
         first, second, one, two = (
-            words[at : at + half],
-            words[at + half : at + 2 * half],
+            words[start : start + half],
+            words[start + half : start + 2 * half],
             out[at : at + half],
             out[at + half : at + 2 * half],
         )

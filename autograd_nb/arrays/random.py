@@ -99,6 +99,7 @@ def _first_on_top():
 
 _FIRST_ON_TOP = _first_on_top()
 
+# %% ../../nbs/arrays/03_random.ipynb #5ba7c0de
 def _turned(v, log, sincos, mean, std):
     """Box and Muller: the first eight of each sixteen uniform numbers give the distances, the
     others the angles.

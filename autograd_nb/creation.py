@@ -543,9 +543,11 @@ def _whole_range(start, end, step):
 
 def _bound(v):
     "An end of a range, or its step, as a number."
-    if not isinstance(v, TensorBase): return v
-    if v._array.ndim: raise TypeError('the bounds of a range are numbers')
-    return v.item()
+    if isinstance(v, TensorBase) and v._array.ndim:
+        raise TypeError('the bounds of a range are numbers')
+    return _number(v)
+
+def _number(v): return v.item() if isinstance(v, TensorBase) else v
 
 def _refuse_range(start, end, step):
     "Raise PyTorch's errors for a range without an end."
@@ -610,7 +612,7 @@ def arange(
 def _kind_between(function, start, end, dtype, out):
     "The dtype of numbers between `start` and `end`: complex if one of them is."
     kind = _kind_of(dtype, out)
-    ends = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
+    ends = map(_number, (start, end))
     if kind.category == 'complex' or not builtins.any(isinstance(v, complex) for v in ends):
         return kind
     if dtype is None and out is None: return kind.to_complex()
@@ -646,7 +648,7 @@ def linspace(
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device)
     _check_ends('linspace', start, end, steps)
-    start, end = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
+    start, end = map(_number, (start, end))
     d = _kind_between('linspace', start, end, dtype, out).numpy
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
     if d.kind == 'b': raise NotImplementedError('"linspace_cpu" not implemented for \'Bool\'')
@@ -677,7 +679,7 @@ def logspace(
     "`base` to the powers `linspace(start, end, steps)`."
     _check_ends('logspace', start, end, steps)
     kind = _kind_between('logspace', start, end, dtype, out)
-    start, end, base = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, base))
+    start, end, base = map(_number, (start, end, base))
     wide = complex128 if kind.category == 'complex' else float64
     if kind.category == 'int': start, end = (math.trunc(v) for v in (start, end))
     exponents = linspace(start, end, steps, dtype=wide, device=device)._array

@@ -131,7 +131,8 @@ def test_functions_differentiated_outside(name):
     with loops.plain(), warnings.catch_warnings(action="ignore"):
         fast = torch.compile(function)
         functions.compare(outcome(function), outcome(fast))
-    assert replayed(fast) or name in functions.REFUSED | {"setitem"}
+    apart = {"setitem", "Gamma", "Dirichlet, Beta", "gamma's kin"}  # whose backward pass alone cannot be written down
+    assert replayed(fast) or name in functions.REFUSED | apart
 
 
 @pytest.mark.parametrize("build", steps.PROGRAMS.values(), ids=steps.PROGRAMS)

@@ -248,7 +248,7 @@ def test_both_commands_in_a_fresh_clone(tmp_path):
     log = tmp_path / "tutorial.log"
     with open(log, "w") as file:
         tutorial = subprocess.Popen([BASE_PYTHON, str(clone / "run.py"), "tutorial", "--no-browser"], cwd=tmp_path, stdout=file,
-                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, preexec_fn=heeding_interrupts)
     try:
         link = wait_for_link(log, tutorial)
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(link, timeout=30) as answer:
@@ -268,6 +268,11 @@ def test_both_commands_in_a_fresh_clone(tmp_path):
                               capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
+
+
+def heeding_interrupts():
+    "A shell that runs the tests in the background has everything in them ignore SIGINT."
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_link(log: Path, process: subprocess.Popen) -> str:

@@ -91,10 +91,10 @@ def coerce(call):
     if op.refuses_masks: refuse_masks(op, args, operands)
     chosen = [i for i, a in enumerate(args) if a is not None]
     if op.keep: chosen = [i for i in chosen if op.params[i] not in op.keep]
-    dtype = operand_dtype([args[i] for i in chosen], op.promote).numpy
+    mixed = [args[i] for i in chosen]
+    dtype = operand_dtype(mixed, op.promote).numpy
     if op.kinds is not None and dtype.kind not in op.kinds: raise unfit_kind(op, dtype)
-    if op.refused is not None:
-        refuse_dtype(op, operand_dtype([args[i] for i in chosen], 'same').numpy)
+    if op.refused is not None: refuse_dtype(op, operand_dtype(mixed, 'same').numpy)
     for i in chosen:
         a = operands[i]
         if not isinstance(args[i], TensorBase) and not is_array(a):

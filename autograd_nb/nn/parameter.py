@@ -30,12 +30,11 @@ def around(cls, data):
     return self
 
 # %% ../../nbs/nn/01_parameter.ipynb #3ee2b4fd
-class _ParameterType(type):
-    "A parameter that keeps a class of one's own is an instance of `Parameter`, too."
-
+class _ParameterType(type(Tensor)):
     def __instancecheck__(cls, value):
-        if type.__instancecheck__(cls, value): return True
-        return cls is Parameter and getattr(value, '_is_param', False)
+        if super().__instancecheck__(value): return True
+        own = cls is Parameter and isinstance(value, TensorBase)
+        return own and getattr(value, '_is_param', False)
 
 class Parameter(Tensor, metaclass=_ParameterType):
     """A tensor to be trained. Assigned to an attribute of a module, it appears among

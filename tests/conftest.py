@@ -281,6 +281,16 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"REQUIRED: {fault}", red=True)
 
 
+# What one test leaves to the next --------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def checked_distributions():
+    "PyTorch's distributions check their arguments, as they do until its compiler has run once in the process."
+    if "torch.distributions" in sys.modules:
+        sys.modules["torch.distributions"].Distribution.set_default_validate_args(True)
+
+
 # Memory ----------------------------------------------------------------------------------------------------------
 
 

@@ -105,7 +105,6 @@ def setting(t, grad=False):
 def both():
     import torch
 
-    torch.distributions.Distribution.set_default_validate_args(True)  # its compiler switches them off
     return torch, autograd_nb
 
 

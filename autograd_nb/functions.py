@@ -147,6 +147,7 @@ def refuse_kinds(x, kinds, words, remedy=''):
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
     raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
 
+# %% ../nbs/tensor/02_functions.ipynb #20c8d9ce
 def as_int(value, function, name, position):
     "`value` as an int; PyTorch's TypeError unless it is a whole number."
     try: return operator.index(value)

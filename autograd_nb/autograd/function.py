@@ -959,12 +959,7 @@ class _Promise:
                 " forward output is not a differentiable Tensor.You should return None at that"
                 " position instead."
             )
-        if t is not None and t._array.shape != o._array.shape:
-            raise RuntimeError(
-                'Trying to set a forward gradient that has a different size than that of the'
-                f' original Tensor, this is not supported. Tensor is of size {list(o._array.shape)}'
-                f' while the given forward gradient is of size {list(t._array.shape)}.'
-            )
+        if t is not None: _need_shape_of(o, t)
         self._check_write(i, t)
         self._check_view(i, t)
         return t
@@ -1001,6 +996,15 @@ class _Sharing:
         )
 
 take_topics(_Promise, (_Sharing,))
+
+# %% ../../nbs/autograd/02_function.ipynb #ce75a2c3
+def _need_shape_of(output, tangent):
+    if tangent._array.shape != output._array.shape:
+        raise RuntimeError(
+            'Trying to set a forward gradient that has a different size than that of the original'
+            f' Tensor, this is not supported. Tensor is of size {list(output._array.shape)} while'
+            f' the given forward gradient is of size {list(tangent._array.shape)}.'
+        )
 
 def _version(t):
     "How often the tangent `t` was written to, where that can be told."

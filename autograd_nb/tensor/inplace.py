@@ -184,7 +184,16 @@ def _kept(x):
     return x if x.__class__ in WRAPPERS else tensor_like(_copies(x._array)[0], x._node)
 
 def _result(x, function, args, kwargs, name, modes):
-    "What `function` makes of `x`, into which the operation `name` is going to write it."
+    """What `function` makes of `x`, into which the operation `name` is going to write it; PyTorch's
+    error for arguments of another type.
+    """
+    try: return _made(x, function, args, kwargs, name, modes)
+    except (AttributeError, TypeError, ValueError):
+        wrong = refused(name, args, kwargs, True)
+        if wrong is None: raise
+        raise wrong from None
+
+def _made(x, function, args, kwargs, name, modes):
     if name in REFUSED: REFUSED[name](x, *args)
     if x._node is not None or x._meta is not None: may_write(x, args, name)
     for a in args:
@@ -243,12 +252,7 @@ def _in_place(name, function):
                     pass  # not so simple, or wrong: nothing was written
                 else:
                     return written(self, array, note)
-        try: result = _result(self, function, args, kwargs, note, modes)
-        except (AttributeError, TypeError, ValueError):
-            wrong = refused(note, args, kwargs, True)
-            if wrong is None: raise
-            raise wrong from None
-        return overwrite(self, result, note)
+        return overwrite(self, _result(self, function, args, kwargs, note, modes), note)
 
     return method
 

@@ -52,12 +52,8 @@ class Interpreter:
     def __enter__(self):
         modes = LOCAL.modes
         if modes.saving is not None and self.reverse: raise RuntimeError(SAVED_HOOKS)
-        self.depth, self.alive, self.outside, self.promoted = (
-            len(modes.transforms) + 1,
-            True,
-            modes.grad,
-            [],
-        )
+        self.depth, self.alive = len(modes.transforms) + 1, True
+        self.outside, self.promoted = modes.grad, []
         self.before = modes.change(
             transforms=(*modes.transforms, self),
             **(dict(refusal=SAVED_HOOKS) if self.reverse else {}),

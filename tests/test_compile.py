@@ -18,6 +18,7 @@ import autograd_nb as torch
 import autograd_nb.nn.functional as F
 from autograd_nb import nn
 from autograd_nb.capturing.compiling import Compiled
+from autograd_nb.capturing.guards import Witness
 from autograd_nb.compiler import InvalidBackend, OptimizedModule, Unsupported, explain
 from autograd_nb.graph.pytree import tree_leaves
 from autograd_nb.ops import compiled as loops
@@ -682,6 +683,22 @@ def test_side_effects_go_on(as_before):
     fast = torch.compile(noted)
     for _ in range(6): fast(torch.ones(2))
     assert len(SEEN) == 6
+
+
+def test_a_collection_of_garbage_may_come_at_any_moment():
+    "Also between two lines of what begins to listen."
+    def function(): return 1
+
+    threshold, deaf = gc.get_threshold(), []
+    for allocations in range(1, 60):
+        gc.collect(0)
+        gc.set_threshold(allocations)
+        try:
+            with Witness() as witness: function()
+        finally:
+            gc.set_threshold(*threshold)
+        if function.__code__ not in witness.codes: deaf.append(allocations)
+    assert not deaf
 
 
 @pytest.mark.parametrize("clock", [time.perf_counter, random.random])

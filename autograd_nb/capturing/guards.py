@@ -135,9 +135,10 @@ class Hearing:
     def __enter__(self):
         self.before, self.root = sys.getprofile(), sys._getframe(1)
         self.thread = threading.get_ident()
-        # the first to hear that a collection starts, the last to hear that it ends
-        gc.callbacks.insert(0, self.collection_began)
+        # the first to hear that a collection starts, the last to hear that it ends; a collection
+        # between these two lines must not seem to go on for ever
         gc.callbacks.append(self.collection_ended)
+        gc.callbacks.insert(0, self.collection_began)
         sys.setprofile(self)
         return self
 

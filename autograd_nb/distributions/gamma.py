@@ -25,7 +25,7 @@ from .kl import register_kl
 from ..functions import one_hot, stack, where
 from ..graph.node import tensor_like
 from ..graph.op import REGISTRY
-from ..layers.replay import replayed_as_call
+from ..layers.replay import of_arrays, replayed_as_call
 from ..ops.kernels.special import beta_fractions
 
 # %% ../../nbs/distributions/06_gamma.ipynb #b45107ab
@@ -48,17 +48,17 @@ class StandardGamma(Function):
     @staticmethod
     def backward(ctx, g):
         a, z = ctx.saved_tensors
-        return g * _standard_gamma_slope(a, z)
+        (slope,) = _standard_gamma_slope(a._array, z._array)
+        return g * tensor_like(slope)
 
 @replayed_as_call
 def _standard_gamma(a):
     z = gamma(a._array, generator_for(a._array)).astype(a._array.dtype)
     return tensor_like(np.maximum(z, finfo(a.dtype).tiny))
 
-@replayed_as_call
+@of_arrays
 def _standard_gamma_slope(a, z):
-    slope = gamma_slope(a._array.astype('f8'), z._array.astype('f8'))
-    return tensor_like(slope.astype(a._array.dtype))
+    return (gamma_slope(a.astype('f8'), z.astype('f8')).astype(a.dtype),)
 
 # %% ../../nbs/distributions/06_gamma.ipynb #5b1c07a3
 def beta_slope(x, a, b):
@@ -110,7 +110,8 @@ class _Dirichlet(Function):
     @staticmethod
     def backward(ctx, g):
         a, x = ctx.saved_tensors
-        return _dirichlet_slope(a, x) * (g - (x * g).sum(-1, True))
+        (slope,) = _dirichlet_slope(a._array, x._array)
+        return tensor_like(slope) * (g - (x * g).sum(-1, True))
 
 @replayed_as_call
 def _dirichlet_numbers(a):
@@ -120,12 +121,11 @@ def _dirichlet_numbers(a):
     most = np.nextafter(x.dtype.type(1), x.dtype.type(0))
     return tensor_like(x.clip(finfo(a.dtype).tiny, most))
 
-@replayed_as_call
+@of_arrays
 def _dirichlet_slope(a, x):
-    wide = a._array.astype('f8')
+    wide = a.astype('f8')
     others = np.maximum(wide.sum(-1, keepdims=True) - wide, 1e-300)
-    slope = beta_slope(x._array.astype('f8'), wide, others)
-    return tensor_like(slope.astype(x._array.dtype))
+    return (beta_slope(x.astype('f8'), wide, others).astype(x.dtype),)
 
 # %% ../../nbs/distributions/06_gamma.ipynb #502b2f22
 class Gamma(ExponentialFamily):

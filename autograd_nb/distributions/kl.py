@@ -9,7 +9,7 @@ __all__ = ['register_kl', 'kl_divergence']
 import math
 
 from ..creation import full_like, zeros_like
-from .distribution import sum_rightmost
+from .distribution import ExponentialFamily, sum_rightmost
 from autograd_nb.distributions.families import (
     Bernoulli, Categorical, Exponential, Geometric, Independent, Laplace, MultivariateNormal,
     Normal, OneHotCategorical, Poisson, Uniform
@@ -44,6 +44,12 @@ def kl_divergence(p, q):
         for (a, b), rule in _RULES.items()
         if isinstance(p, a) and isinstance(q, b)
     ]
+    if not found and isinstance(p, ExponentialFamily) and isinstance(q, ExponentialFamily):
+        raise NotImplementedError(
+            'The cross KL-divergence between different exponential families cannot'
+            '                             be computed using Bregman divergences. Estimate it from'
+            ' samples: (p.log_prob(x) - q.log_prob(x)).mean().'
+        )
     if not found:
         raise NotImplementedError(
             f'No KL(p || q) is implemented for p type {type(p).__name__} and q type'

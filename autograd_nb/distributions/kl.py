@@ -44,12 +44,6 @@ def kl_divergence(p, q):
         for (a, b), rule in _RULES.items()
         if isinstance(p, a) and isinstance(q, b)
     ]
-    if not found and isinstance(p, ExponentialFamily) and isinstance(q, ExponentialFamily):
-        raise NotImplementedError(
-            'The cross KL-divergence between different exponential families cannot'
-            '                             be computed using Bregman divergences. Estimate it from'
-            ' samples: (p.log_prob(x) - q.log_prob(x)).mean().'
-        )
     if not found:
         raise NotImplementedError(
             f'No KL(p || q) is implemented for p type {type(p).__name__} and q type'
@@ -101,6 +95,21 @@ def _bernoulli(p, q):
 
 @register_kl(Geometric, Geometric)
 def _geometric(p, q): return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+# %% ../../nbs/distributions/05_kl.ipynb #10ad1e61
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _kl_expfamily_expfamily(p, q):
+    if type(p) is not type(q):
+        raise NotImplementedError(
+            'The cross KL-divergence between different exponential families cannot'
+            '                             be computed using Bregman divergences. Estimate it from'
+            ' samples: (p.log_prob(x) - q.log_prob(x)).mean().'
+        )
+    params, constant, means = p._means()
+    result = q._log_normalizer(*q._natural_params) - constant
+    for mine, yours, mean in zip(params, q._natural_params, means):
+        result = result - sum_rightmost((yours - mine) * mean, len(q.event_shape))
+    return result
 
 # %% ../../nbs/distributions/05_kl.ipynb #59cbf27d
 @register_kl(Categorical, Categorical)

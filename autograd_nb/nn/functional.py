@@ -1481,7 +1481,7 @@ def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_sm
     if reduction == 'none': return -F.sum(values, dim)
     total = -F.sum(values)
     if reduction == 'sum': return total
-    rows = builtins.max(input._array.size // builtins.max(classes, 1), 1)
+    rows = input._array.size // builtins.max(classes, 1)
     return rename(total / rows, 'DivBackward1')
 
 # %% ../../nbs/nn/03_functional.ipynb #568ecfaa

@@ -18,7 +18,7 @@ import os
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from enum import Enum
 from pickle import UnpicklingError
 from typing import Any
@@ -434,7 +434,8 @@ def get_default_mmap_options():
 
 class set_default_mmap_options:
     """Have `load(…, mmap=True)` map files so that a write to a tensor stays in the process
-    (`mmap.MAP_PRIVATE`) or goes into the file (`mmap.MAP_SHARED`); in a `with` block for its length.
+    (`mmap.MAP_PRIVATE`) or goes into the file (`mmap.MAP_SHARED`). In a `with` block they do so for
+    its length.
     """
 
     def __init__(self, flags):

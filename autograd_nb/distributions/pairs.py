@@ -10,13 +10,12 @@ import math
 from itertools import product
 
 from ..creation import full_like
-from .distribution import ExponentialFamily
 from autograd_nb.distributions.families import (
     Bernoulli, Cauchy, Exponential, Laplace, MultivariateNormal, Normal, Poisson, Uniform
 )
 from .gamma import Beta, Dirichlet, Gamma
 from ..functions import where
-from .kl import _kl_expfamily_expfamily, kl_divergence, register_kl
+from .kl import kl_divergence, register_kl
 from .matrices import LowRankMultivariateNormal
 from .mixtures import Binomial
 from .shapes import ContinuousBernoulli, Pareto

@@ -447,7 +447,7 @@ def _masked(input, shape, p, training, inplace=False):
     dtype, library, coins = (
         input._array.dtype,
         library_of(input._array),
-        _coins(input, shape, 1 - p),
+        None if p == 1 else _coins(input, shape, 1 - p),
     )
     noise = draw(
         lambda shape: (

@@ -959,17 +959,7 @@ def interpolate(
     )
 
 
-# %% ../../nbs/nn/04_spatial.ipynb #64d8c221
-def _aligned(mode, align_corners):
-    if mode not in ('nearest', 'area', 'nearest-exact'):
-        return False if align_corners is None else align_corners
-    if align_corners is not None:
-        raise ValueError(
-            'align_corners option can only be set with the interpolating modes: linear |'
-            ' bilinear | bicubic | trilinear'
-        )
-    return None
-
+# %% ../../nbs/nn/04_spatial.ipynb #10ad1e70
 def _refuse_types(dims, mode, size, align_corners, factors):
     "Raise PyTorch's error for sizes, factors or a flag of another type."
     size, factors = (
@@ -981,6 +971,11 @@ def _refuse_types(dims, mode, size, align_corners, factors):
         and (align_corners is None or isinstance(align_corners, bool))
     ):
         return
+    if mode == 'area':
+        raise TypeError(
+            f"adaptive_avg_pool{dims}d(): argument 'output_size' (position 2) must be tuple of"
+            f' ints, but found element of type {type(size[0]).__name__} at pos 0'
+        )
     flag = [] if align_corners is None else [align_corners]
     shown = ', '.join(map(type_name_of, (size, *flag, factors)))
     name = {'nearest-exact': '_upsample_nearest_exact'}.get(mode, f'upsample_{mode}')
@@ -989,6 +984,17 @@ def _refuse_types(dims, mode, size, align_corners, factors):
         ' sizes have to be ints, factors numbers, and align_corners a bool'
     )
 
+# %% ../../nbs/nn/04_spatial.ipynb #64d8c221
+def _aligned(mode, align_corners):
+    if mode not in ('nearest', 'area', 'nearest-exact'):
+        return False if align_corners is None else align_corners
+    if align_corners is not None:
+        raise ValueError(
+            'align_corners option can only be set with the interpolating modes: linear |'
+            ' bilinear | bicubic | trilinear'
+        )
+    return None
+
 def _checked_size(
     input, size, scale_factor, recompute_scale_factor, mode, antialias, align_corners
 ):
@@ -996,14 +1002,14 @@ def _checked_size(
     dims = input.dim() - 2
     if size is not None and scale_factor is not None:
         raise ValueError('only one of size or scale_factor should be defined')
-    if isinstance(size, (tuple, list)) and not all(isinstance(s, (int, np.integer, TensorBase)) for s in size):
+    sizes = size if isinstance(size, (tuple, list)) else ()
+    if not all(isinstance(s, (int, np.integer, TensorBase)) for s in sizes):
         raise TypeError(
             'expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int,'
             f' int], but got size with types {[type(s) for s in size]}'
         )
-    if mode != 'area':
-        factors = None if recompute_scale_factor else scale_factor
-        _refuse_types(dims, mode, size, align_corners, factors)
+    factors = None if recompute_scale_factor or mode == 'area' else scale_factor
+    _refuse_types(dims, mode, size, align_corners, factors)
     size, scales = _wanted_size(input, dims, size, scale_factor, recompute_scale_factor)
     if recompute_scale_factor and scale_factor is None:
         raise ValueError('recompute_scale_factor is not meaningful with an explicit size.')

@@ -76,6 +76,21 @@ kaiser_window = _window(
 for _f in (hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window):
     forms('function')(_f)
 
+# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #10ad1e71
+def _refuse_types(input, sizes, window, flags):
+    "Raise PyTorch's error for arguments of `stft` that are of another type."
+    if (
+        all(v is None or FITS['int'](v) for v in sizes)
+        and (window is None or FITS['Tensor'](window))
+        and all(v is None or v.__class__ is builtins.bool for v in flags)
+    ):
+        return
+    got = ', '.join(map(type_name, (input, *sizes, window, *flags)))
+    raise TypeError(
+        f'stft() received an invalid combination of arguments - got ({got}): sizes have to be ints,'
+        ' the window a tensor, and what is normalized, onesided or complex is said by a bool'
+    )
+
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #e5b1374a
 def _call(name, input, n_fft, hop_length, win_length, window, **more):
     "A call as PyTorch's errors begin."
@@ -115,20 +130,6 @@ def _centred_window(window, n_fft, win_length, like, said):
             )
     left = (n_fft - win_length) // 2
     return w if win_length == n_fft else pad(w, (left, n_fft - win_length - left))
-
-def _refuse_types(input, sizes, window, flags):
-    "Raise PyTorch's error for arguments of `stft` that are of another type."
-    if (
-        all(v is None or FITS['int'](v) for v in sizes)
-        and (window is None or FITS['Tensor'](window))
-        and all(v is None or v.__class__ is builtins.bool for v in flags)
-    ):
-        return
-    got = ', '.join(map(type_name, (input, *sizes, window, *flags)))
-    raise TypeError(
-        f'stft() received an invalid combination of arguments - got ({got}): sizes have to be ints,'
-        ' the window a tensor, and what is normalized, onesided or complex is said by a bool'
-    )
 
 def _frame_sizes(n_fft, hop_length, win_length):
     return n_fft // 4 if hop_length is None else hop_length, (

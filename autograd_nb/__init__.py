@@ -82,9 +82,6 @@ def _warm_steps():
 
     warm_steps()
 
-# %% ../nbs/00_package.ipynb #43c54b95
-_warnings.filterwarnings('ignore', category=RuntimeWarning, module=r'autograd_nb(\..*)?$')
-
 # %% ../nbs/00_package.ipynb #f3abd34a
 cpu.amp, cuda.amp = amp._cpu, amp._cuda
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None

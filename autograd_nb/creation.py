@@ -114,7 +114,8 @@ def _of_numpy(single, dtype):
     number = single.item()
     if dtype is None or dtype.is_complex: return number
     if dtype.is_floating_point: return number.real
-    if single.dtype.kind in 'fc' and not isinstance(single, float):
+    wrong = 'fcb' if dtype.category == 'int' else 'fc'
+    if single.dtype.kind in wrong and not isinstance(single, float):
         raise TypeError(f"'numpy.{single.dtype}' object cannot be interpreted as an integer")
     return number
 

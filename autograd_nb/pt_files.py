@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ALWAYS', 'STEPS', 'DAMAGE', 'VALUES', 'KEYS', 'MAPPINGS', 'CONTAINERS', 'TENSOR', 'NDARRAY', 'UNFINISHED', 'ALLOWED',
-           'FACTORIES', 'PLAIN_DATA', 'STORAGE_DTYPES', 'STORAGES', 'NO_GPU', 'FAILED', 'SCRIPT', 'MAGIC', 'VERSION',
-           'TAR', 'STORAGE_NAMES', 'WRITE', 'KINDS', 'refused', 'damaged', 'unknown_global', 'Reader', 'step',
-           'read_pickle', 'as_key', 'fill', 'Recipe', 'Builders', 'call', 'set_attributes', 'is_text', 'parts',
+           'FACTORIES', 'PLAIN_DATA', 'STORAGE_DTYPES', 'STORAGES', 'NO_GPU', 'FAILED', 'LOADING', 'SCRIPT', 'MAGIC',
+           'VERSION', 'TAR', 'STORAGE_NAMES', 'WRITE', 'KINDS', 'refused', 'damaged', 'unknown_global', 'Reader',
+           'step', 'read_pickle', 'as_key', 'fill', 'Recipe', 'Builders', 'call', 'set_attributes', 'is_text', 'parts',
            'check_extent', 'need', 'check_layout', 'laid_out', 'requiring', 'PlainDtype', 'PlainArray', 'placed',
            'measured', 'set_order', 'storage_of_bytes', 'failed', 'record_start', 'record_name', 'records_of', 'length',
            'read_bytes', 'read_record', 'read_zip', 'read_header', 'read_numbers', 'cut_out', 'read_old', 'Writer',
@@ -18,6 +18,7 @@ import argparse
 import codecs
 import io
 import math
+import mmap
 import os
 import struct
 import sys
@@ -844,6 +845,26 @@ def records_of(file):
         raise damaged(f'{FAILED} reading zip archive: its records overlap')
     return found
 
+# %% ../nbs/06_pt_files.ipynb #10ad1e51
+class _Loading:
+    "What a program may say about files that do not say it themselves."
+
+    def __init__(self):
+        self.endianness = None       # a `LoadEndianness`; None means the one of small machines
+        self.flags = getattr(mmap, 'MAP_PRIVATE', None)    # there is no such flag on Windows
+
+    @property
+    def order(self):
+        "The order of bytes in a file without a record of it, as a name."
+        name = 'LITTLE' if self.endianness is None else self.endianness.name
+        return sys.byteorder if name == 'NATIVE' else name.lower()
+
+    def mode(self):
+        "How files are mapped: a write stays in the process, or goes into the file."
+        return 'c' if self.flags == getattr(mmap, 'MAP_PRIVATE', None) else 'r+'
+
+LOADING = _Loading()
+
 # %% ../nbs/06_pt_files.ipynb #6666e182
 def length(file):
     "Where a file ends."
@@ -877,7 +898,7 @@ def read_record(file, records, name, size=None, path=None):
     if size is not None and size != found:
         raise damaged(f'{FAILED} reading file {name[:100]}: expected {size} bytes, got {found}')
     if path is not None and found:
-        return np.asarray(np.memmap(path, 'u1', 'c', start, found))
+        return np.asarray(np.memmap(path, 'u1', LOADING.mode(), start, found))
     raw = read_bytes(file, start, found)
     if checksum and zlib.crc32(raw) != checksum:  # it is 0 where PyTorch was told to compute none
         raise damaged(f'{FAILED} reading file {name[:100]}: its checksum is wrong')
@@ -895,7 +916,7 @@ def read_zip(file, map_location, strict, encoding, path=None):
     `strict`: as with weights_only=True. `path`: leave the numbers in the file of this name."""
     records, storages = records_of(file), {}
     if 'constants.pkl' in records: raise RuntimeError(SCRIPT)
-    order = 'little'
+    order = LOADING.order
     if 'byteorder' in records:
         order = read_record(file, records, 'byteorder').tobytes().decode('latin1')
     if order not in ('little', 'big'):

@@ -4,17 +4,22 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'LONGEST_TABLE', 'MAP_LOCATION', 'write', 'BadFile', 'EmptyFile', 'read_table', 'format_of', 'save', 'load',
-           'add_safe_globals', 'get_safe_globals', 'clear_safe_globals', 'safe_globals', 'is_tar']
+           'add_safe_globals', 'get_safe_globals', 'clear_safe_globals', 'safe_globals', 'LoadEndianness',
+           'get_default_load_endianness', 'set_default_load_endianness', 'get_default_mmap_options',
+           'set_default_mmap_options', 'get_crc32_options', 'set_crc32_options',
+           'check_module_version_greater_or_equal', 'is_tar']
 
 # %% ../nbs/05_serialization.ipynb #943144b3
 import base64
 import json
 import math
+import mmap
 import os
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from enum import Enum
 from pickle import UnpicklingError
 from typing import Any
 
@@ -28,7 +33,7 @@ from .arrays.topics import take_topics
 from .functions import Size
 from .graph.node import TensorBase, tensor_like
 from .nn.parameter import Buffer, Parameter
-from .pt_files import NoData, placed, read_old, read_zip, write_old, write_zip
+from .pt_files import LOADING, NoData, placed, read_old, read_zip, write_old, write_zip
 from .tensor import device as Device
 from .tensor.properties import STRIDED
 
@@ -394,13 +399,86 @@ def clear_safe_globals():
     "Forget what `add_safe_globals` was given."
     _ALLOWED.clear()
 
-@contextmanager
-def safe_globals(safe_globals):
+class safe_globals:
     "`add_safe_globals` for the length of a `with` block."
-    before = get_safe_globals()
-    add_safe_globals(safe_globals)
-    try: yield
-    finally: _ALLOWED[:] = before
+
+    def __init__(self, safe_globals): self.more = safe_globals
+
+    def __enter__(self):
+        self.before = get_safe_globals()
+        add_safe_globals(self.more)
+
+    def __exit__(self, *error): _ALLOWED[:] = self.before
+
+# %% ../nbs/05_serialization.ipynb #10ad1e53
+class LoadEndianness(Enum):
+    "Orders of bytes."
+    NATIVE, LITTLE, BIG = 1, 2, 3
+
+def get_default_load_endianness():
+    "The order of bytes in files that do not tell it; None means little-endian."
+    return LOADING.endianness
+
+def set_default_load_endianness(endianness):
+    "Say in which order the bytes stand in files that do not tell it."
+    if not isinstance(endianness, (LoadEndianness, type(None))):
+        raise TypeError(
+            'Invalid argument type in function set_default_load_endianness: give a LoadEndianness,'
+            f' or None, not {type(endianness).__name__}'
+        )
+    LOADING.endianness = endianness
+
+def get_default_mmap_options():
+    "The flags with which `load(…, mmap=True)` maps a file into memory."
+    return LOADING.flags
+
+class set_default_mmap_options:
+    """Have `load(…, mmap=True)` map files so that a write to a tensor stays in the process
+    (`mmap.MAP_PRIVATE`) or goes into the file (`mmap.MAP_SHARED`). In a `with` block they do so for
+    its length.
+    """
+
+    def __init__(self, flags):
+        if not hasattr(mmap, 'MAP_SHARED'):
+            raise RuntimeError('Changing the default mmap options is not supported for Windows')
+        if flags not in (mmap.MAP_PRIVATE, mmap.MAP_SHARED):
+            raise ValueError(
+                'Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE'
+                f' or mmap.MAP_SHARED, but got {flags}'
+            )
+        self.prev, LOADING.flags = LOADING.flags, flags
+
+    def __enter__(self): pass
+
+    def __exit__(self, *error): LOADING.flags = self.prev
+
+# %% ../nbs/05_serialization.ipynb #10ad1e54
+_SAVING = {'checksums': True}
+
+def get_crc32_options():
+    "What `set_crc32_options` was given."
+    return _SAVING['checksums']
+
+def set_crc32_options(compute_crc32):
+    "Kept, without effect: archives have checksums, which readers compare."
+    _SAVING['checksums'] = compute_crc32
+
+def check_module_version_greater_or_equal(module, req_version_tuple, error_if_malformed=True):
+    """Whether a module's version, '1.2.3' say, is at least the one in the tuple, in which parts may
+    be of any type. Raises RuntimeError, or warns, if they cannot be compared.
+    """
+    parts = module.__version__.split('.')
+    try:
+        version = tuple(type(wanted)(parts[k]) for k, wanted in enumerate(req_version_tuple))
+        return version >= req_version_tuple
+    except Exception as error:
+        words = (
+            f"'{module.__name__}' module version string is malformed '{module.__version__}' and"
+            f' cannot be compared with tuple {req_version_tuple}'
+        )
+        if error_if_malformed: raise RuntimeError(words) from error
+        warnings.warn(f'{words}, but continuing assuming that requirement is met', stacklevel=2)
+        return True
 
 # %% ../nbs/05_serialization.ipynb #5e865f03
 def is_tar(file):
@@ -427,7 +505,8 @@ class _Reader:
         "An array from the file as it stands there."
         kind, shape, start, end = self.table[name]
         if self.path is not None and start != end:
-            return np.asarray(np.memmap(self.path, kind, 'c', self.begin + start, shape))
+            mode = LOADING.mode()
+            return np.asarray(np.memmap(self.path, kind, mode, self.begin + start, shape))
         data, start = (self.data, start) if self.path is None else (b'', 0)
         return np.frombuffer(data, kind, math.prod(shape), start).reshape(shape).copy()
 

@@ -129,3 +129,19 @@ def close(a, b, rtol=1e-4, atol=1e-5):
     a, b = (to_numpy(v) if hasattr(v, "detach") else np.asarray(v) for v in (a, b))
     assert a.shape == b.shape, f"shapes {a.shape} and {b.shape}"
     np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def assert_same(a, b, what):
+    "Compare nested lists of numbers and texts: `a` is PyTorch's."
+    if isinstance(a, dict):
+        assert isinstance(b, dict) and sorted(map(str, b)) == sorted(map(str, a)), what
+        for k in a:
+            assert_same(a[k], b[k], f"{what}: {k}")
+    elif isinstance(a, (list, tuple)):
+        assert type(b) is type(a) and len(b) == len(a), what
+        for k, (x, y) in enumerate(zip(a, b)):
+            assert_same(x, y, f"{what}: {k}")
+    elif isinstance(a, (float, np.ndarray)):
+        np.testing.assert_allclose(b, a, 1e-4, 1e-6, err_msg=what)
+    else:
+        assert b == a, what

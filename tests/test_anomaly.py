@@ -267,3 +267,40 @@ def test_infinity_is_no_reason_to_warn():
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert run.returncode == 0 and run.stdout.startswith("tensor([")
     assert run.stderr.count("RuntimeWarning") == 1 and "encountered in log" in run.stderr
+
+
+def test_numpy_stays_silent_however_a_program_filters_warnings():
+    "NumPy's warnings about a user's own arrays come as before: with their words, from their line, and as errors where the filters say so."
+    program = """
+import warnings
+import numpy as np
+import autograd_nb as torch
+
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter('always')
+    x = torch.zeros(2, requires_grad=True)
+    (x.log() + 1 / x + (x + 1e4).exp() * 0).sum().backward()
+    torch.linalg.inv(torch.full((2, 2), float('nan')))
+    (torch.ones(3) * 1e30).half()
+    print(len(seen))
+    np.log(np.zeros(1))
+    np.float64(1) / np.float64(0)
+    np.array([np.nan, 1]).astype(int)
+print(*((w.lineno, w.category.__name__, str(w.message)) for w in seen), sep='\\n')
+warnings.simplefilter('error')
+x.detach().log()
+try: np.exp(np.full(1, 1e4))
+except RuntimeWarning as error: print(error)
+with np.errstate(all='raise'):
+    try: np.log(np.zeros(1))
+    except FloatingPointError as error: print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert run.stdout.splitlines() == [
+        "0",
+        "(13, 'RuntimeWarning', 'divide by zero encountered in log')",
+        "(14, 'RuntimeWarning', 'divide by zero encountered in scalar divide')",
+        "(15, 'RuntimeWarning', 'invalid value encountered in cast')",
+        "overflow encountered in exp",
+        "divide by zero encountered in log",
+    ], run.stderr

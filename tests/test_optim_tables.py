@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from _compare import assert_same
 from _op_samples import Converter, numbers, table
 from _sampled import some
 
@@ -140,21 +141,6 @@ def outcome(library, way, title):
             return facts(way(library, title))
         except Exception as error:
             return f"{type(error).__name__}: {re.sub('autograd_nb', 'torch', str(error))[:36]}"
-
-
-def assert_same(a, b, what):
-    if isinstance(a, dict):
-        assert isinstance(b, dict) and sorted(map(str, b)) == sorted(map(str, a)), what
-        for k in a:
-            assert_same(a[k], b[k], f"{what}: {k}")
-    elif isinstance(a, (list, tuple)):
-        assert type(b) is type(a) and len(b) == len(a), what
-        for k, (x, y) in enumerate(zip(a, b)):
-            assert_same(x, y, f"{what}: {k}")
-    elif isinstance(a, (float, np.ndarray)):
-        np.testing.assert_allclose(b, a, 1e-4, 1e-6, err_msg=what)
-    else:
-        assert b == a, what
 
 
 @pytest.mark.parametrize("title, way", some([(title, way) for title in OPTIMIZERS if title not in UNSTABLE for way in WAYS], 120, "optimisers"))

@@ -2,8 +2,10 @@
 
 import io
 import json
+import mmap
 import os
 import pickle
+import zipfile
 from collections import OrderedDict
 
 import numpy as np
@@ -246,6 +248,39 @@ def test_mapped_numbers_stay_in_the_file(tmp_path):
     w = t.load(path, mmap=True)["w"]
     w[0] = 1.0
     assert t.load(path)["w"][0].item() == 0 and w[0].item() == 1
+
+
+@pytest.mark.parametrize("name", ["big", "big.pt"])
+def test_writes_to_mapped_numbers_may_go_into_the_file(name, tmp_path):
+    path = tmp_path / name
+    t.save({"w": t.zeros(1000)}, path)
+    with t.serialization.set_default_mmap_options(mmap.MAP_SHARED):
+        w = t.load(path, mmap=True)["w"]
+    w[0] = 1.0
+    del w
+    w = t.load(path, mmap=True)["w"]
+    w[1] = 1.0
+    assert t.load(path, mmap=True)["w"][:2].tolist() == [1, 0]  # a checksum would no longer hold
+
+
+def test_order_of_bytes_where_a_file_does_not_say_it(tmp_path):
+    "An archive without its record of the order, whose numbers stand in the other one."
+    path, other = tmp_path / "a.pt", tmp_path / "b.pt"
+    t.save(t.arange(3, dtype=t.int32), path)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("/data/0"):
+                data = np.frombuffer(data, "<i4").astype(">i4").tobytes()
+            if not name.endswith("byteorder"):
+                new.writestr(name, data)
+    orders = t.serialization.LoadEndianness
+    try:
+        t.serialization.set_default_load_endianness(orders.BIG)
+        assert t.load(other).tolist() == [0, 1, 2]
+    finally:
+        t.serialization.set_default_load_endianness(None)
+    assert t.load(other).tolist() == [0, 1 << 24, 2 << 24] and t.load(path).tolist() == [0, 1, 2]
 
 
 def test_every_length_of_table_is_read():

@@ -22,12 +22,23 @@ from numpy import ndarray
 from .dtypes import fitting, wrapped
 
 # %% ../../nbs/arrays/02_numpy.ipynb #5d0b8e13
-warnings.filterwarnings(
-    'ignore',
-    '(divide by zero|overflow|underflow|invalid value) encountered',
-    RuntimeWarning,
-    r'autograd_nb(\.|$)',
-)
+class _Warnings:
+    "What NumPy writes its sentences about lost numbers to."
+
+    def write(self, sentence):
+        "Warn as NumPy does, unless it is code of this package that called NumPy."
+        caller = sys._getframe(1)
+        while caller is not None and _package_of(caller) == 'numpy': caller = caller.f_back
+        if caller is not None and _package_of(caller) == 'autograd_nb': return
+        words = sentence.removeprefix('Warning: ').rstrip()
+        warnings.warn(words, RuntimeWarning, stacklevel=2)
+
+def _package_of(frame): return frame.f_globals.get('__name__', '').partition('.')[0]
+
+if np.geterrcall() is None:
+    np.seterrcall(_Warnings())
+    np.seterr(**{kind: 'log' for kind, way in np.geterr().items() if way == 'warn'})
+warnings.filterwarnings('ignore', '', RuntimeWarning, r'autograd_nb(\.|$)')
 
 # %% ../../nbs/arrays/02_numpy.ipynb #8d02d526
 def keep_freed_memory(largest=2**30, idle=2**31 - 1):

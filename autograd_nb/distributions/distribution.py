@@ -15,6 +15,7 @@ from numbers import Number
 from ..arrays.dtypes import finfo, get_default_dtype
 from ..creation import normal, ones, tensor, tril_indices, zeros
 from . import constraints
+from ..autograd import grad
 from ..functions import Size, broadcast_tensors
 from ..graph.modes import LOCAL, enable_grad, no_grad
 from ..graph.node import TensorBase
@@ -366,4 +367,31 @@ take_topics(Distribution, (Shapes, Moments, Sampling, Probabilities, Expanding, 
 
 # %% ../../nbs/distributions/02_distribution.ipynb #2628541f
 class ExponentialFamily(Distribution):
-    "The base of the distributions whose logarithms are linear in functions of the value."
+    """The base of the distributions whose logarithms are linear in functions of the value. One that
+    states its natural parameters (a tuple of tensors), the logarithm of its normalising constant as
+    a function of them, and the mean of what belongs to neither, gets its entropy from here.
+    """
+
+    @property
+    def _natural_params(self): raise NotImplementedError
+
+    def _log_normalizer(self, *natural_params): raise NotImplementedError
+
+    @property
+    def _mean_carrier_measure(self): raise NotImplementedError
+
+    def _means(self):
+        """The natural parameters, the logarithm of the constant, and its slopes: the means of the
+        functions of the value that the parameters multiply.
+        """
+        params = [p.detach().requires_grad_() for p in self._natural_params]
+        constant = self._log_normalizer(*params)
+        return params, constant, grad(constant.sum(), params, create_graph=True)
+
+    def entropy(self):
+        carrier = self._mean_carrier_measure
+        params, constant, means = self._means()
+        result = constant - carrier
+        for p, mean in zip(params, means):
+            result = result - sum_rightmost(p * mean, p.dim() - len(self.batch_shape))
+        return result

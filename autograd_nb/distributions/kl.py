@@ -9,7 +9,7 @@ __all__ = ['register_kl', 'kl_divergence']
 import math
 
 from ..creation import full_like, zeros_like
-from .distribution import sum_rightmost
+from .distribution import ExponentialFamily, sum_rightmost
 from autograd_nb.distributions.families import (
     Bernoulli, Categorical, Exponential, Geometric, Independent, Laplace, MultivariateNormal,
     Normal, OneHotCategorical, Poisson, Uniform
@@ -95,6 +95,21 @@ def _bernoulli(p, q):
 
 @register_kl(Geometric, Geometric)
 def _geometric(p, q): return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+# %% ../../nbs/distributions/05_kl.ipynb #10ad1e61
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _kl_expfamily_expfamily(p, q):
+    if type(p) is not type(q):
+        raise NotImplementedError(
+            'The cross KL-divergence between different exponential families cannot'
+            '                             be computed using Bregman divergences. Estimate it from'
+            ' samples: (p.log_prob(x) - q.log_prob(x)).mean().'
+        )
+    params, constant, means = p._means()
+    result = q._log_normalizer(*q._natural_params) - constant
+    for mine, yours, mean in zip(params, q._natural_params, means):
+        result = result - sum_rightmost((yours - mine) * mean, len(q.event_shape))
+    return result
 
 # %% ../../nbs/distributions/05_kl.ipynb #59cbf27d
 @register_kl(Categorical, Categorical)

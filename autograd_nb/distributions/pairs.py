@@ -13,7 +13,8 @@ from ..creation import full_like
 from autograd_nb.distributions.families import (
     Bernoulli, Cauchy, Exponential, Laplace, MultivariateNormal, Normal, Poisson, Uniform
 )
-from .gamma import Beta, Gamma
+from .gamma import Beta, Dirichlet, Gamma
+from ..functions import where
 from .kl import kl_divergence, register_kl
 from .matrices import LowRankMultivariateNormal
 from .mixtures import Binomial
@@ -196,3 +197,40 @@ def _low_rank(p, q):
             ' cannot be computed'
         )
     return kl_divergence(_dense(p), _dense(q))
+
+# %% ../../nbs/distributions/11_pairs.ipynb #10ad1e63
+def _state(family, params, normalizer, carrier=None):
+    "Say what makes `family` an exponential one."
+    family._natural_params = property(params)
+    family._log_normalizer = staticmethod(normalizer)
+    if carrier is not None: family._mean_carrier_measure = carrier
+
+def _to_unit_interval(x):
+    "The logarithm of (eˣ - 1) / x, and near zero, where digits are lost, its series."
+    near = x.abs() <= 1e-3
+    away = where(near, 1e-3, x)
+    series = x / 2 + x.pow(2) / 24 - x.pow(4) / 2880
+    return where(near, series, away.expm1().abs().log() - away.abs().log())
+
+_state(
+    Normal,
+    lambda d: (d.loc / d.scale.pow(2), -0.5 / d.scale.pow(2)),
+    lambda x, y: -0.25 * x.pow(2) / y + 0.5 * (-math.pi / y).log(),
+    carrier=0,
+)
+_state(Exponential, lambda d: (-d.rate,), lambda x: -(-x).log(), carrier=0)
+_state(Poisson, lambda d: (d.rate.log(),), lambda x: x.exp())
+_state(Bernoulli, lambda d: (d.logits,), lambda x: x.exp().log1p(), carrier=0)
+_state(ContinuousBernoulli, lambda d: (d.logits,), _to_unit_interval, carrier=0)
+_state(
+    Gamma,
+    lambda d: (d.concentration - 1, -d.rate),
+    lambda x, y: (x + 1).lgamma() - (x + 1) * (-y).log(),
+    carrier=0,
+)
+_state(
+    Beta,
+    lambda d: (d.concentration1, d.concentration0),
+    lambda x, y: x.lgamma() + y.lgamma() - (x + y).lgamma(),
+)
+_state(Dirichlet, lambda d: (d.concentration,), lambda x: x.lgamma().sum(-1) - x.sum(-1).lgamma())

@@ -9,6 +9,7 @@ __all__ = ['LOW', 'alignments', 'Alignments', 'ctc_loss']
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import refused
 from ..arrays.cupy_backend import device_agnostic
 from ..arrays.numpy_backend import xp
 from ..autograd import grad
@@ -160,22 +161,16 @@ def _at_once(said):
     )
 
 # %% ../../nbs/nn/06_ctc.ipynb #e56f25cb
-def _check_kinds(log_probs, targets, input_lengths, target_lengths):
+def _check_kinds(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
     "Lengths are two tensors or two sequences."
-    if (
-        isinstance(input_lengths, int)
-        or isinstance(target_lengths, int)
-        or isinstance(input_lengths, TensorBase) is not isinstance(target_lengths, TensorBase)
+    tensors = [isinstance(v, TensorBase) for v in (input_lengths, target_lengths)]
+    whole = isinstance(input_lengths, int) or isinstance(target_lengths, int)
+    if blank.__class__ is not int or zero_infinity.__class__ is not bool or whole or (
+        tensors[0] is not tensors[1]
     ):
-        shown = ', '.join(
-            'Tensor' if isinstance(v, TensorBase) else type(v).__name__
-            for v in (log_probs, targets, input_lengths, target_lengths)
-        )
-        raise TypeError(
-            f'ctc_loss() received an invalid combination of arguments - got ({shown}, int, int,'
-            ' bool): input_lengths and target_lengths have to be two tensors or two sequences of'
-            ' ints'
-        )
+        given = log_probs, targets, input_lengths, target_lengths, blank, 0, zero_infinity
+        error = refused('ctc_loss', given, {})
+        if error is not None: raise error
 
 def _check_lengths(long, letters, frames):
     "Raise for lengths that are negative, or more than there are frames."
@@ -209,7 +204,7 @@ def ctc_loss(
     """
     if reduction not in ('none', 'mean', 'sum'):
         raise ValueError(f'{reduction} is not a valid value for reduction')
-    _check_kinds(log_probs, targets, input_lengths, target_lengths)
+    _check_kinds(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
     single = log_probs.dim() == 2
     if single:
         log_probs = F.unsqueeze(log_probs, 1)

@@ -358,6 +358,11 @@ def _bag_starts(input, offsets, include_last_offset):
             f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got'
             f' offsets[-1] of {starts[-1]}'
         )
+    if xp.on_host and (starts[1:] < starts[:-1]).any():
+        raise RuntimeError(
+            'Expected i < index_size to be true, but got false. Bags lie one behind the other: no'
+            f' offset may be smaller than the one before it, but got {starts.tolist()}'
+        )
     return starts, len(starts) - include_last_offset
 
 # %% ../../nbs/nn/03_functional.ipynb #b099f945
@@ -405,13 +410,18 @@ def dropout(input, p=0.5, training=True, inplace=False):
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
-    if training and p and input._array.dtype.kind in 'biu': raise _no_float(input)
+    if training and 0 < p < 1 and input._array.dtype.kind in 'biu': raise _no_float(input)
     return _masked(input, input._array.shape, p, training, inplace)
 
 def _coins(input, shape, p):
     """A function of a shape that draws True with probability `p`, on the device of `input`. Numbers
     are drawn in the order of its memory, as PyTorch does, if it has this `shape`.
     """
+    if input._array.dtype.kind == 'c':
+        raise NotImplementedError(
+            f'"bernoulli_scalar_cpu_" not implemented for {type_name(input._array)!r}. Draw a'
+            ' mask of real numbers, and multiply by it.'
+        )
     like = None if LOCAL.modes.transforms else input._array
     order = (
         None
@@ -437,7 +447,7 @@ def _masked(input, shape, p, training, inplace=False):
     dtype, library, coins = (
         input._array.dtype,
         library_of(input._array),
-        _coins(input, shape, 1 - p),
+        None if p == 1 else _coins(input, shape, 1 - p),
     )
     noise = draw(
         lambda shape: (
@@ -1232,9 +1242,6 @@ def binary_cross_entropy(
             f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
         )
     F.refuse_integers('binary_cross_entropy', input)
-    t = target._array
-    if t.__class__ is np.ndarray and t.size and not ((t >= 0) & (t <= 1)).all():
-        raise RuntimeError('all elements of target should be between 0 and 1')
     return _op['binary_cross_entropy'](input, target, weight=_static(weight), reduction=reduction)
 
 @looped_over('weight', 'pos_weight')
@@ -1474,7 +1481,7 @@ def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_sm
     if reduction == 'none': return -F.sum(values, dim)
     total = -F.sum(values)
     if reduction == 'sum': return total
-    rows = builtins.max(input._array.size // builtins.max(classes, 1), 1)
+    rows = input._array.size // builtins.max(classes, 1)
     return rename(total / rows, 'DivBackward1')
 
 # %% ../../nbs/nn/03_functional.ipynb #568ecfaa

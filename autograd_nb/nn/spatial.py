@@ -19,7 +19,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..argument_types import FITS
+from ..argument_types import FITS, type_name as type_name_of
 from ..creation import linspace
 from ..layers.casting import castable
 from ..arrays.cupy_backend import device_agnostic, is_on_device
@@ -935,7 +935,7 @@ def interpolate(
     dims = input.dim() - 2
     align_corners = _aligned(mode, align_corners)
     size, scales = _checked_size(
-        input, size, scale_factor, recompute_scale_factor, mode, antialias
+        input, size, scale_factor, recompute_scale_factor, mode, antialias, align_corners
     )
     old = input.shape[2:]
     _check_images(input, size, mode)
@@ -959,9 +959,35 @@ def interpolate(
     )
 
 
+# %% ../../nbs/nn/04_spatial.ipynb #10ad1e70
+def _refuse_types(dims, mode, size, align_corners, factors):
+    "Raise PyTorch's error for sizes, factors or a flag of another type."
+    size, factors = (
+        [v] if v is not None and not isinstance(v, (tuple, list)) else v for v in (size, factors)
+    )
+    if (
+        all(FITS['int'](s) for s in size or ())
+        and all(FITS['float'](f) and not isinstance(f, TensorBase) for f in factors or ())
+        and (align_corners is None or isinstance(align_corners, bool))
+    ):
+        return
+    if mode == 'area':
+        raise TypeError(
+            f"adaptive_avg_pool{dims}d(): argument 'output_size' (position 2) must be tuple of"
+            f' ints, but found element of type {type(size[0]).__name__} at pos 0'
+        )
+    flag = [] if align_corners is None else [align_corners]
+    shown = ', '.join(map(type_name_of, (size, *flag, factors)))
+    name = {'nearest-exact': '_upsample_nearest_exact'}.get(mode, f'upsample_{mode}')
+    raise TypeError(
+        f'{name}{dims}d() received an invalid combination of arguments - got (Tensor, {shown}):'
+        ' sizes have to be ints, factors numbers, and align_corners a bool'
+    )
+
 # %% ../../nbs/nn/04_spatial.ipynb #64d8c221
 def _aligned(mode, align_corners):
-    if mode not in ('nearest', 'area', 'nearest-exact'): return bool(align_corners)
+    if mode not in ('nearest', 'area', 'nearest-exact'):
+        return False if align_corners is None else align_corners
     if align_corners is not None:
         raise ValueError(
             'align_corners option can only be set with the interpolating modes: linear |'
@@ -969,11 +995,21 @@ def _aligned(mode, align_corners):
         )
     return None
 
-def _checked_size(input, size, scale_factor, recompute_scale_factor, mode, antialias):
+def _checked_size(
+    input, size, scale_factor, recompute_scale_factor, mode, antialias, align_corners
+):
     "The size for each dimension, and the factors where they count. Raises PyTorch's errors."
     dims = input.dim() - 2
     if size is not None and scale_factor is not None:
         raise ValueError('only one of size or scale_factor should be defined')
+    sizes = size if isinstance(size, (tuple, list)) else ()
+    if not all(isinstance(s, (int, np.integer, TensorBase)) for s in sizes):
+        raise TypeError(
+            'expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int,'
+            f' int], but got size with types {[type(s) for s in size]}'
+        )
+    factors = None if recompute_scale_factor or mode == 'area' else scale_factor
+    _refuse_types(dims, mode, size, align_corners, factors)
     size, scales = _wanted_size(input, dims, size, scale_factor, recompute_scale_factor)
     if recompute_scale_factor and scale_factor is None:
         raise ValueError('recompute_scale_factor is not meaningful with an explicit size.')
@@ -981,11 +1017,6 @@ def _checked_size(input, size, scale_factor, recompute_scale_factor, mode, antia
         raise ValueError(
             'Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a'
             ' 4-D tensor as input'
-        )
-    if not all(isinstance(s, (int, np.integer, TensorBase)) for s in size):
-        raise TypeError(
-            f'upsample_{mode}{dims}d() received an invalid combination of arguments - got (Tensor,'
-            f' list, NoneType): sizes must be ints, but got {size}'
         )
     return tuple(int(s) for s in size), scales
 

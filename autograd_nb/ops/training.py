@@ -266,6 +266,8 @@ def binary_cross_entropy(x, y, *, weight=None, reduction='mean'):
             'all elements of input should be between 0 and 1. Apply sigmoid() first, or use'
             ' binary_cross_entropy_with_logits.'
         )
+    if xp.on_host and y.size and not ((y >= 0) & (y <= 1)).all():
+        raise RuntimeError('all elements of target should be between 0 and 1')
     floor = x.dtype.type(-100)
     return summarised(
         weighted(

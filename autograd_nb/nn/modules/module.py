@@ -999,7 +999,11 @@ class Dtypes:
 
     def share_memory(self):
         "Mark parameters and buffers as shared; see `Tensor.share_memory_`."
-        return self._apply(lambda t: t.share_memory_())
+        for p in self.parameters():
+            p.share_memory_()
+            if p.grad is not None: p.grad.share_memory_()
+        for b in self.buffers(): b.share_memory_()
+        return self
 
     def compile(self, *args, **kwargs):
         "Accepted for programs that call it: operations are compiled when they are first used."

@@ -93,11 +93,23 @@ class _Checking:
     "Whether a cell can take what it is given."
 
     def _fits(self, input, states):
-        "Whether these are batches of the right sizes."
+        "Whether these are batches of the right sizes, and of the weights' dtype."
         try: shape, shapes = input._array.shape, [h._array.shape for h in states]
         except AttributeError: return False
-        want = shape[0] if shape else None, self.hidden_size
+        kind, want = self.weight_ih._array.dtype, (shape[0] if shape else None, self.hidden_size)
+        if input._array.dtype != kind or states[0]._array.dtype != kind: return False
         return len(shape) == 2 and shape[1] == self.input_size and shapes == [want] * len(shapes)
+
+    def _check_dtypes(self, x, h):
+        "Raise PyTorch's error for what cannot be multiplied with the weights."
+        if LOCAL.modes.casting is not None: return
+        for given, weight in ((x, self.weight_ih), (h, self.weight_hh)):
+            if given.dtype is not weight.dtype:
+                raise RuntimeError(
+                    'mat1 and mat2 must have the same dtype, but got'
+                    f' {F._type_name(given)} and {F._type_name(weight)}. Convert one first, with'
+                    f' x.to({weight.dtype}).'
+                )
 
     def _check_sizes(self, x, states, names):
         "Raise PyTorch's error unless the memories belong to the batch `x` and to this cell."
@@ -143,6 +155,7 @@ class _Preparing:
         else:
             states = tuple(h.unsqueeze(0) if single else h for h in states)
         self._check_sizes(x, states, names)
+        self._check_dtypes(x, states[0])
         return x, states, single
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #e2b34058

@@ -122,15 +122,25 @@ def _hook_before(module, name):
 take_topics(BasePruningMethod, (_Pruning,))
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #d7c335a4
-def _amount(amount, size):
-    "How many of `size` things are meant by a number or a fraction that `_check` let pass."
-    if isinstance(amount, int) and amount > size:
+def _validate_pruning_amount(amount, tensor_size):
+    "Raise if more is to be dropped than there is."
+    if isinstance(amount, int) and amount > tensor_size:
         raise ValueError(
-            f'amount={amount} should be smaller than the number of parameters to prune={size}'
+            f'amount={amount} should be smaller than the number of parameters to'
+            f' prune={tensor_size}'
         )
-    return amount if isinstance(amount, int) else round(amount * size)
 
-def _check(amount):
+def _compute_nparams_toprune(amount, tensor_size):
+    "How many of `tensor_size` things are meant by a number or a fraction."
+    return amount if isinstance(amount, int) else round(amount * tensor_size)
+
+def _amount(amount, size):
+    "The same, if there are so many."
+    _validate_pruning_amount(amount, size)
+    return _compute_nparams_toprune(amount, size)
+
+def _validate_pruning_amount_init(amount):
+    "Raise for what is neither a count nor a fraction."
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
         raise TypeError(f'Invalid type for amount: {amount}. Must be int or float.')
     if (
@@ -210,7 +220,7 @@ class _Unstructured(BasePruningMethod):
     PRUNING_TYPE = 'unstructured'
 
     def __init__(self, amount):
-        _check(amount)
+        _validate_pruning_amount_init(amount)
         self.amount = amount
 
     def importance(self, t):
@@ -257,7 +267,7 @@ class RandomStructured(_Structured):
     "Drops whole channels along `dim` at random."
 
     def __init__(self, amount, dim=-1):
-        _check(amount)
+        _validate_pruning_amount_init(amount)
         self.amount, self.dim = amount, dim
 
     def compute_mask(self, t, default_mask):
@@ -273,7 +283,7 @@ class LnStructured(_Structured):
     "Drops the channels along `dim` with the smallest `n`-norm."
 
     def __init__(self, amount, n, dim=-1):
-        _check(amount)
+        _validate_pruning_amount_init(amount)
         self.amount, self.n, self.dim = amount, n, dim
 
     def compute_mask(self, t, default_mask):

@@ -33,7 +33,7 @@ class _Warnings:
         words = sentence.removeprefix('Warning: ').rstrip()
         warnings.warn(words, RuntimeWarning, stacklevel=2)
 
-def _package_of(frame): return frame.f_globals.get('__name__', '').partition('.')[0]
+def _package_of(frame): return str(frame.f_globals.get('__name__')).partition('.')[0]
 
 if np.geterrcall() is None:
     np.seterrcall(_Warnings())

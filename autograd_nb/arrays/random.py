@@ -363,9 +363,8 @@ class _Few:
     def fill(self, kind, out, a, b):
         """Fill `out`, an array in order, with few numbers of a kind: 'uniform' from `a` to `b`,
         'normal' of mean `a` and deviation `b`, 'integers' from `a` to below `b`, or 'coins', which
-        are `b` with the probability `a` and 0 otherwise; or 'chances', 1 with the probabilities in
-        the array `a`. False, and nothing is drawn, if this is
-        left to array code.
+        are `b` with the probability `a` and 0 otherwise, or 'chances', which are 1 with those in
+        the array `a`. False, and nothing is drawn, if this is left to array code.
         """
         if not 0 < out.size <= SHORT: return False
         with self.lock: return KERNELS.draw_few(self, kind, out, a, b)

@@ -49,7 +49,7 @@ def gamma(generator, a, power, d):
 
 # %% ../../../nbs/ops/kernels/13_draws.ipynb #4942b910
 def _uniform(generator, memory, out, low, high):
-    if out.dtype is F8 and (low != 0 or high != 1): return False
+    if out.itemsize == 8 and (low != 0 or high != 1): return False
     loops().draw_uniform(memory, float(low), float(high), out)
     return True
 
@@ -59,7 +59,7 @@ def _normal(generator, memory, out, mean, std):
         held = loops().draw_pairs(memory, held, float(mean), float(std), out)
         generator._held = None if held != held else held
         return True
-    if out.dtype is F8: return False
+    if out.itemsize == 8: return False
     loops().draw_blocks(memory, float(mean), float(std), out)
     return True
 
@@ -69,7 +69,7 @@ def _coins(generator, memory, out, p, value):
     return True
 
 def _chances(generator, memory, out, p, value):
-    if p.dtype is not out.dtype or not p.flags.c_contiguous: return False
+    if p.dtype != out.dtype or not p.flags.carray: return False
     return loops().draw_chances(memory, p.reshape(-1), out)
 
 def _integers(generator, memory, out, low, high):

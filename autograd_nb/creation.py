@@ -925,12 +925,12 @@ def normal(
     no_out(out)
     if size is not None:
         _check_deviation(std)
-        made = randn(
-            size, generator=generator, dtype=dtype or (None if out is None else out.dtype),
-            device=device, pin_memory=pin_memory,
-        )
-        made = made * std + mean
-        return into(out, leaf(made, requires_grad))
+        dtype, index = _settled(dtype, device)
+        kind = _kind_of(dtype, out).numpy
+        refuse_whole(kind, 'normal')
+        size = not_negative(sizes_of((size,), 'normal'))
+        chosen = lambda shape: _chance(generator, index).normal(shape, kind, mean, std)
+        return into(out, leaf(draw(chosen, size), requires_grad))
     tensors = [v for v in (mean, std) if isinstance(v, TensorBase)]
     if not tensors: raise TypeError('normal(): how many numbers? Give a tensor, or a size')
     if LOCAL.modes.transforms: chance(mean, std)

@@ -106,6 +106,80 @@ def test_few_numbers_and_many_are_of_one_stream(count, monkeypatch):
         assert np.array_equal(a, b)
 
 
+FEW = {
+    "uniform": lambda g, n: g.uniform((n,)),
+    "uniform between": lambda g, n: g.uniform((n,), "f4", -3, 0.7),
+    "uniform, double": lambda g, n: g.uniform((n,), "f8"),
+    "uniform between, double": lambda g, n: g.uniform((n,), "f8", -3, 0.7),
+    "uniform, half": lambda g, n: g.uniform((n,), "f2"),
+    "normal": lambda g, n: g.normal((n,)),
+    "normal about": lambda g, n: g.normal((n,), "f4", 1.5, 3),
+    "normal about, double": lambda g, n: g.normal((n,), "f8", 1.5, 3),
+    "normal, complex": lambda g, n: g.normal((n,), "c8"),
+    "coins": lambda g, n: g.coins((n,), 0.3),
+    "integers": lambda g, n: g.integers(-3, 9, (n,)),
+    "wide integers": lambda g, n: g.integers(0, 1 << 40, (n,)),
+    "chances": lambda g, n: autograd_nb.bernoulli(autograd_nb.linspace(0, 1, n), generator=g)._array,
+    "chances, double": lambda g, n: autograd_nb.bernoulli(autograd_nb.linspace(0, 1, n).double(), generator=g)._array,
+    "coins in place": lambda g, n: autograd_nb.empty(n).bernoulli_(0.3, generator=g)._array,
+    "integers in place": lambda g, n: autograd_nb.empty(n).random_(3, 70, generator=g)._array,
+    "normal in place": lambda g, n: autograd_nb.empty(n, 1).normal_(0.5, 2, generator=g)._array,
+    "in a view": lambda g, n: autograd_nb.zeros(2 * n)[n:].uniform_(-1, 2, generator=g)._array,
+    "across a view": lambda g, n: autograd_nb.zeros(n, 2).T[1].normal_(-1, 2, generator=g)._array,
+}
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_few_numbers_drawn_by_a_loop_are_those_of_array_code(kind, monkeypatch):
+    "Drawn in turn, so that words run out between two draws and within one, and normal numbers are held."
+    from autograd_nb.arrays import numpy_backend, random
+    from autograd_nb.ops import thread_pool
+
+    if not thread_pool.AVAILABLE:
+        pytest.skip("no compiled loops without numba")
+    thread_pool.loops()
+    ours, theirs = (random.Generator().manual_seed(5) for _ in range(2))
+    mark = None
+    for n in [1, 2, 3, 15, 16, 17, 5, 40, 700, 1, 33, 1024, 1025, 3]:
+        found = FEW[kind](ours, n)
+        assert ours.mark() is not mark
+        mark = ours.mark()
+        with monkeypatch.context() as definitions:
+            definitions.setattr(numpy_backend.Switch, "on", False)
+            expected = FEW[kind](theirs, n)
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        assert found.tobytes() == expected.tobytes(), n
+        assert np.array_equal(ours.packed(), theirs.packed())
+
+
+def test_impossible_chances_draw_nothing():
+    g = autograd_nb.Generator().manual_seed(3)
+    before = g.get_state()
+    for p in (autograd_nb.tensor([0.5, 1.5]), autograd_nb.tensor([0.5, float("nan")])):
+        with pytest.raises(RuntimeError, match="Expected p_in >= 0"):
+            autograd_nb.bernoulli(p, generator=g)
+    with pytest.raises(RuntimeError, match="expects p to be in"):
+        autograd_nb.zeros(3).bernoulli_(1.5, generator=g)
+    assert autograd_nb.equal(g.get_state(), before)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("size, kind", [((9,), "float32"), ((50,), "float32"), ((50,), "float64")])
+def test_normal_numbers_of_a_size_are_rounded_once(size, kind):
+    import torch
+
+    def drawn(t):
+        t.manual_seed(3)
+        return t.normal(1.5, 3.3, size, dtype=getattr(t, kind))
+
+    def filled(t):
+        t.manual_seed(3)
+        return t.empty(size, dtype=getattr(t, kind)).normal_(1.5, 3.3)
+
+    for t in (autograd_nb, torch):
+        assert t.equal(drawn(t), filled(t))
+
+
 BOUNDS = [(), (3,), (300,), (-5, 3), (1 << 40,), (0, 2), (0,), (5, 2), (1 << 70,)]
 KINDS = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64".split()
 

@@ -955,6 +955,12 @@ class _DeviceState:
         self._seed, self._at = map(int, np.frombuffer(raw.tobytes(), np.uint64))
         return self
 
+    def fill(self, kind, out, a, b):
+        "See `Generator.fill`: here every draw is one launch anyway."
+        return False
+
+    def filled(self, kind, shape, dtype, a, b): return None
+
     def get_offset(self):
         "How many words have been drawn."
         return 4 * self._at

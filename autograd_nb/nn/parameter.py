@@ -32,7 +32,7 @@ def around(cls, data):
 # %% ../../nbs/nn/01_parameter.ipynb #3ee2b4fd
 class _ParameterType(type(Tensor)):
     def __instancecheck__(cls, value):
-        if super().__instancecheck__(value): return True
+        if type.__instancecheck__(cls, value): return True
         own = cls is Parameter and isinstance(value, TensorBase)
         return own and getattr(value, '_is_param', False)
 

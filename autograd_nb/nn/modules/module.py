@@ -647,7 +647,8 @@ class Assignment:
         place = self.__dict__
         parameters, modules = place.get('_parameters'), place.get('_modules')
         buffers = place.get('_buffers')
-        if isinstance(value, Parameter):
+        # a tensor first: the class of parameters answers in Python
+        if isinstance(value, TensorBase) and isinstance(value, Parameter):
             if parameters is None:
                 raise AttributeError('cannot assign parameters before Module.__init__() call')
             self._forget(name, place, buffers, modules)

@@ -4,7 +4,9 @@
 
 # %% auto #0
 __all__ = ['MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2',
-           'Q0', 'Q1', 'Q2', 'fma', 'log', 'normal', 'shuffle']
+           'Q0', 'Q1', 'Q2', 'HIGHEST', 'OTHERS', 'TWIST', 'LONG', 'FINE', 'fma', 'log', 'normal', 'shuffle', 'twist',
+           'next_word', 'next_long', 'draw_uniform', 'draw_coins', 'draw_chances', 'draw_integers', 'draw_blocks',
+           'draw_pairs']
 
 # %% ../../../nbs/ops/loops/11_draws.ipynb #963a5243
 import math
@@ -112,3 +114,91 @@ def shuffle(words, out):
     for i in range(words.size):
         j = i + np.int64(words[i] % np.uint64(n - i))
         out[i], out[j] = out[j], out[i]
+
+# %% ../../../nbs/ops/loops/11_draws.ipynb #fb76afe8
+HIGHEST, OTHERS, TWIST = np.uint32(1 << 31), np.uint32((1 << 31) - 1), np.uint32(0x9908B0DF)
+LONG, FINE = np.uint64((1 << 53) - 1), 1.0 / (1 << 53)
+
+@njit(**dict(STRICT, cache=False))
+def twist(state):
+    "Makes the next 624 words of the state."
+    for k in range(624):
+        y = state[k] & HIGHEST | state[k + 1 if k < 623 else 0] & OTHERS
+        mixed = state[k + 397 if k < 227 else k - 227] ^ (y >> np.uint32(1))
+        state[k] = mixed ^ TWIST if y & np.uint32(1) else mixed
+    state[624] = 0
+
+@njit(error_model='numpy', inline='always')
+def next_word(state):
+    "The next random word of 32 bits."
+    if state[624] >= 624: twist(state)
+    y = state[state[624]]
+    state[624] += np.uint32(1)
+    y ^= y >> np.uint32(11)
+    y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
+    y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
+    return np.uint64(y ^ (y >> np.uint32(18)))
+
+@njit(error_model='numpy', inline='always')
+def next_long(state):
+    "The next random number of 53 bits, from two words."
+    first = next_word(state)
+    return (first << np.uint64(32) | next_word(state)) & LONG
+
+# %% ../../../nbs/ops/loops/11_draws.ipynb #0208fb33
+@compiled(**STRICT)
+def draw_uniform(state, low, high, out):
+    "Uniform numbers: float32 from `low` to `high`, or float64 from 0 to 1."
+    if out.itemsize == 8:
+        for i in range(out.size): out[i] = np.float64(next_long(state)) * FINE
+    else:
+        start = np.float64(f(low))
+        step = np.float64(f(high) - f(low)) / (1 << 24)
+        for i in range(out.size):
+            out[i] = np.float64(next_word(state) & MANTISSA) * step + start
+
+@compiled(**STRICT)
+def draw_coins(state, p, value, out):
+    "`value` with the probability `p`, and zeros."
+    limit = np.uint64(math.ceil(p * (1 << 53)))
+    for i in range(out.size): out[i] = value if next_long(state) < limit else 0.0
+
+@compiled(**STRICT)
+def draw_chances(state, p, out):
+    "One with the probabilities `p`, and zeros; False, and nothing is drawn, if one is impossible."
+    for i in range(p.size):
+        if not 0 <= p[i] <= 1: return False
+    for i in range(p.size):
+        if p.itemsize == 8: u = np.float64(next_long(state)) * FINE
+        else: u = np.float64(next_word(state) & MANTISSA) / (1 << 24)
+        out[i] = 1 if u < p[i] else 0
+    return True
+
+@compiled(**STRICT)
+def draw_integers(state, low, span, out):
+    "Integers from `low` on, of which there are `span`."
+    for i in range(out.size): out[i] = low + np.int64(next_word(state) % np.uint64(span))
+
+# %% ../../../nbs/ops/loops/11_draws.ipynb #fd9bb942
+@compiled(**STRICT)
+def draw_blocks(state, mean, std, out):
+    "Normal numbers, sixteen (or more) at a time: see `normal`."
+    rest = out.size % 16
+    words = np.empty(out.size + 16 if rest else out.size, np.uint64)
+    for i in range(words.size): words[i] = next_word(state)
+    normal(0, out.size // 16, 8, words, f(mean), f(std), out)
+
+@compiled(**STRICT)
+def draw_pairs(state, held, mean, std, out):
+    """Normal numbers, one pair after another, the first being `held` unless that is NaN. Returns
+    the one that is left over, or NaN.
+    """
+    for i in range(out.size):
+        z = held
+        held = math.nan
+        if z != z:
+            theta = 2 * math.pi * (np.float64(next_long(state)) * FINE)
+            r = math.sqrt(-2.0 * math.log1p(-(np.float64(next_long(state)) * FINE)))
+            z, held = r * math.cos(theta), r * math.sin(theta)
+        out[i] = z * std + mean
+    return held

@@ -84,8 +84,9 @@ def grad(
     it.
     """
     if Ask.modes or LAYERS.plugged['overrides'].awake:
-        given = grad_outputs, retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched
-        if (a := _answer(outputs, inputs, *given, materialize_grads)) is not ABSENT: return a
+        flags = only_inputs, allow_unused, is_grads_batched, materialize_grads
+        a = _answer(outputs, inputs, grad_outputs, retain_graph, create_graph, *flags)
+        if a is not ABSENT: return a
     if materialize_grads and allow_unused is False:
         raise ValueError(
             'Expected allow_unused to be True or not passed when materialize_grads=True, but got:'

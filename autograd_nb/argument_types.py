@@ -6,7 +6,7 @@
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'SCALES', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES',
            'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'WRITTEN_IN_PYTHON',
            'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'Told', 'is_due', 'warn_once', 'todays',
-           'reordered', 'numbers_first', 'refused_inside', 'explanation', 'explained', 'explain_functions',
+           'reordered', 'numbers_first', 'refused_inside', 'explanation', 'Ask', 'explained', 'explain_functions',
            'explain_methods', 'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
@@ -404,23 +404,38 @@ def explanation(error, function, name, args, kwargs, method=False):
 # %% ../nbs/tensor/14_argument_types.ipynb #5e1d0f03
 TOLD_BY_VALUE = frozenset({type, list, tuple, dict})  # of these the type does not say it all
 
-def _look(fitting, key, refusal, args, kwargs):
-    """Raise the `refusal` of a call whose types, the `key`, are not known to fit, and note them if
-    it has none. Where sequences are among the arguments, `fitting` has under the key their places,
-    and the types of what they hold count too.
+class Ask:
+    """Who may answer in the place of a function: `first(function, args, kwargs)` gives the answer,
+    or ABSENT where there is none to ask, and `overrides(kind)` says whether objects of a class
+    answer. `modes`: how many modes that answer for every function are on, in all threads.
+    """
+
+    modes = 0
+    first = staticmethod(lambda function, args, kwargs: ABSENT)
+    overrides = staticmethod(lambda kind: False)
+
+def _look(function, fitting, key, refusal, args, kwargs):
+    """What answers in the place of `function`, called with arguments whose types, the `key`, are
+    not known to fit; ABSENT: nothing does. Raises the `refusal` of such a call, and notes the types
+    if it has none. Where sequences are among the arguments, `fitting` has under the key their
+    places, and the types of what they hold count too.
     """
     values = (*args, *kwargs.values())
     places = fitting.get(key)
-    if places is None:
+    if places is None or places is True:
         places = [i for i, v in enumerate(values) if isinstance(v, (tuple, list))]
     held = (key, *[tuple(map(type, values[i])) for i in places])
-    if held in fitting: return
+    known = held in fitting
+    answer = ABSENT if known and not Ask.modes else Ask.first(function, args, kwargs)
+    if known or answer is not ABSENT: return answer
     error = refusal(args, kwargs)
     if error is not None: raise error
     kinds = {type(v) for i, v in enumerate(values) if i not in places}.union(*held[1:])
-    if TOLD_BY_VALUE & kinds or refusal(*_enlarged(args, kwargs)) is not None: return
+    unsettled = TOLD_BY_VALUE & kinds or any(map(Ask.overrides, kinds))
+    if unsettled or refusal(*_enlarged(args, kwargs)) is not None: return ABSENT
     fitting[key] = places or True
     fitting[held] = True
+    return ABSENT
 
 def _enlarged(args, kwargs):
     "The arguments with tensors that cannot stand for a number in the place of those that can."
@@ -438,22 +453,27 @@ LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
 def explained(function, name=None, method=False, inside=False):
     """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
-    is made where PyTorch declares the types, and else if it fails. `inside`: PyTorch's is written
-    in Python, and only a function inside it declares anything.
+    is made where PyTorch declares the types, and else if it fails. Before anything looks at the
+    arguments, those are asked that may answer in the function's place. `inside`: PyTorch's is
+    written in Python, and only a function inside it declares anything.
     """
     name = name or function.__name__
     stated = declared(name, method)
     if inside: refusal = functools.partial(refused_inside, function, name, failed=False)
     else: refusal = lambda args, kwargs: refused(name, args[method:], kwargs, method)
-    fitting = {} if stated and not (inside and len(stated.overloads) > 1) else None
-    if name in LATE: fitting = None
+    fitting = None if name in LATE else {}
 
     @functools.wraps(function)
     def called(*args, **kwargs):
         if fitting is not None:
             key = tuple(map(type, args))
             if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
-            if fitting.get(key) is not True: _look(fitting, key, refusal, args, kwargs)
+            if fitting.get(key) is not True or Ask.modes:
+                answer = _look(called, fitting, key, refusal, args, kwargs)
+                if answer is not ABSENT: return answer
+        elif Ask.modes:
+            answer = Ask.first(called, args, kwargs)
+            if answer is not ABSENT: return answer
         try: return function(*args, **kwargs)
         except Exception as error:
             if inside or not stated:
@@ -465,6 +485,7 @@ def explained(function, name=None, method=False, inside=False):
             if found is None: raise
             raise found from None
 
+    called.asks = True
     return called
 
 # %% ../nbs/tensor/14_argument_types.ipynb #7fecc061

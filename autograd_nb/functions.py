@@ -1639,6 +1639,7 @@ def movedim(input, source, destination):
     for found, given, name in ((src, source, 'source'), (dst, destination, 'destination')):
         if len(set(found)) < len(found):
             raise RuntimeError(f'movedim: repeated dim in `{name}` ({listed(given)})')
+    if not n: return input[...]
     order = [d for d in range(n) if d not in src]
     for d, s in sorted(zip(dst, src)): order.insert(d, s)
     return permute(input, order)

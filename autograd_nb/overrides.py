@@ -13,9 +13,11 @@ __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'n
 import contextlib
 import functools
 import threading
+from types import FunctionType
 
 from . import functions
-from .graph.modes import LAYERS, LOCAL, Mode, add_field, no_grad
+from .argument_types import ABSENT, Ask
+from .graph.modes import LAYERS, LOCAL, SWITCH, Mode, add_field, no_grad
 from .layers.dispatch import undispatched
 from .graph.node import TensorBase
 
@@ -90,8 +92,8 @@ def _kept(value, cls):
     "`value`, its tensors as tensors of the class `cls`."
     if isinstance(value, Tensor):
         return value if isinstance(value, cls) else _as_subclass(value, cls)
-    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-        return type(value)(_kept(v, cls) for v in value)
+    if type(value) in (tuple, list): return type(value)(_kept(v, cls) for v in value)
+    if hasattr(type(value), '_make'): return value._make(_kept(v, cls) for v in value)
     return value
 
 def _torch_function(cls, func, types, args=(), kwargs=None):
@@ -169,12 +171,19 @@ def _asked(func, kinds, args, kwargs):
         f" implement __torch_function__: [{', '.join(who)}]. All of them returned NotImplemented."
     )
 
-# %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
-_ASKING = (
-    'detach', 'new_zeros', 'new_ones', 'new_empty', 'new_full', 'new_tensor', 'nonzero', 'unique',
-    'histc', 'diag',
+# %% ../nbs/tensor/10_overrides.ipynb #5b0c51d0
+# methods about a tensor, or for its autograd graph: functions look at tensors with them, so that
+# they answer everywhere alike
+_QUESTIONS = frozenset(
+    'as_subclass data_ptr dim dim_order element_size is_complex is_contiguous is_distributed'
+    ' is_pinned is_set_to is_shared item ndimension nelement numel numpy register_hook'
+    ' register_post_accumulate_grad_hook requires_grad_ retain_grad size storage storage_offset'
+    ' stride tolist untyped_storage'.split()
 )
+_SIGNS = {'__iadd__': 'add_', '__isub__': 'sub_', '__imul__': 'mul_', '__itruediv__': 'div_'}
 
+# %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
+@functools.cache
 def _asks(method):
     "`method`, for a class whose `__torch_function__` is to be asked about it."
 
@@ -186,11 +195,22 @@ def _asks(method):
 
     return asked
 
+def _silent(name, method):
+    "Whether a method of tensors asks nobody before it looks at them."
+    return (
+        type(method) is FunctionType
+        and name[0] != '_'
+        and name not in _QUESTIONS
+        and not hasattr(method, 'asks')
+        and method.__globals__.get('me') is not method  # an operation's asks
+    )
+
 def _ask_methods(cls):
     "Give the class `cls` methods that ask, unless it has its own."
-    for name in _ASKING:
-        method = getattr(Tensor, name)
-        if getattr(cls, name) is method: setattr(cls, name, _asks(method))
+    for name, method in vars(Tensor).items():
+        if _silent(name, method) and getattr(cls, name) is method: setattr(cls, name, _asks(method))
+    for sign, name in _SIGNS.items():
+        if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, getattr(cls, name))
     own = Tensor.data
     if cls.data is own: cls.data = property(_asks(own.__get__), own.fset, own.fdel, own.__doc__)
 
@@ -217,6 +237,22 @@ def _foreign(kind):
     )
 
 def _answer(op, args, statics): return _asked(op.direct, _overriding(args), args, statics)
+
+def _answers(kind): return _overrides(kind) and (issubclass(kind, TensorBase) or _foreign(kind))
+
+def _first(func, args, kwargs):
+    """The answer of the mode that is on, or of the arguments, in the place of `func`; ABSENT: there
+    is none to ask.
+    """
+    if not ENABLED.functions and not LOCAL.modes.functions: return ABSENT
+    if func.__name__ == 'as_subclass': return ABSENT  # a way out of any class
+    values = [*args, *kwargs.values()]
+    values += [p for v in values if isinstance(v, (list, tuple)) for p in v]
+    asked = [v for v in values if _answers(type(v))] if ENABLED.functions else []
+    if not asked and not LOCAL.modes.functions: return ABSENT
+    return _asked(func, _overriding(asked), args, kwargs)
+
+Ask.first, Ask.overrides = _first, _answers
 
 class Subclasses(Needed):
     """The result of an operation as the class of one of its tensors computes it, if one of them
@@ -342,8 +378,7 @@ def redispatch_function(func, types, args, kwargs=None):
 # %% ../nbs/tensor/10_overrides.ipynb #b4b37188
 class TorchFunctionMode(Mode):
     """Base of modes that step into the place of functions of tensors: derive from it and define
-    `__torch_function__(self, func, types, args=(), kwargs=None)`. Functions that are made of
-    operations show as these.
+    `__torch_function__(self, func, types, args=(), kwargs=None)`.
     """
 
     inner = None
@@ -357,7 +392,12 @@ class TorchFunctionMode(Mode):
     def __enter__(self):
         if 'stack' not in self.__dict__: Mode.__init__(self)
         self.stack.append(LOCAL.modes.change(functions=(*LOCAL.modes.functions, self)))
+        with SWITCH.lock: Ask.modes += 1
         return self
+
+    def __exit__(self, *exc):
+        with SWITCH.lock: Ask.modes -= 1
+        super().__exit__(*exc)
 
     @classmethod
     def push(cls, *args, **kwargs): return cls(*args, **kwargs)

@@ -9,11 +9,13 @@ __all__ = ['backward', 'grad']
 import warnings
 import numpy as np
 from ..arrays.numpy_backend import is_array
+from ..argument_types import ABSENT, Ask
 from ..func.batching import vmap
 from ..graph import engine
 from ..graph.errors import unused_error
 from ..transforms.levels import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
+from ..graph.modes import LAYERS
 from ..graph.roots import one_for
 from autograd_nb.tensor.backward import (
     as_tuple, backward as start_backward, edge_standins, parse_inputs, parse_roots
@@ -46,7 +48,23 @@ def backward(
                 ' `backward()`. Please only use `grad_tensors`.'
             )
         grad_tensors = grad_variables
+    if Ask.modes or LAYERS.plugged['overrides'].awake:
+        answer = Ask.first(backward, (tensors,), dict(
+            grad_tensors=grad_tensors, retain_graph=retain_graph, create_graph=create_graph,
+            inputs=inputs,
+        ))
+        if answer is not ABSENT: return answer
     start_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
+
+# %% ../../nbs/autograd/01_gradient.ipynb #5e1d0f41
+_OPTIONS = (
+    'grad_outputs', 'retain_graph', 'create_graph', 'only_inputs', 'allow_unused',
+    'is_grads_batched', 'materialize_grads',
+)
+
+def _answer(outputs, inputs, *given):
+    "What modes, or the classes of the tensors, answer in the place of `grad`; ABSENT: nothing."
+    return Ask.first(grad, (outputs, inputs), dict(zip(_OPTIONS, given)))
 
 # %% ../../nbs/autograd/01_gradient.ipynb #c94f2a01
 def grad(
@@ -65,6 +83,10 @@ def grad(
     Raises RuntimeError if an input does not require grad, or is not used and neither flag allows
     it.
     """
+    if Ask.modes or LAYERS.plugged['overrides'].awake:
+        flags = only_inputs, allow_unused, is_grads_batched, materialize_grads
+        a = _answer(outputs, inputs, grad_outputs, retain_graph, create_graph, *flags)
+        if a is not ABSENT: return a
     if materialize_grads and allow_unused is False:
         raise ValueError(
             'Expected allow_unused to be True or not passed when materialize_grads=True, but got:'

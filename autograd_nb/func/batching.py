@@ -9,7 +9,7 @@ __all__ = ['name_of', 'placed', 'check_randomness', 'vmap']
 import functools
 
 from ..functions import cat, expand, movedim, split
-from ..transforms.levels import Batch, KINDS, entering
+from ..transforms.levels import Batch, KINDS, entering, without_class
 from ..graph.node import TensorBase
 from ..graph.pytree import TreeSpec, broadcast_prefix, tree_flatten, tree_unflatten
 
@@ -127,10 +127,11 @@ def check_randomness(randomness):
 def _flat(func, size, dims, leaves, spec, kwargs, randomness, out_dims):
     "Run `func` once for all examples: the leaves of the result, their batch dimensions and spec."
     with Batch(size, randomness) as level:
-        inside = [
-            x if d is None else entering(x, x if d == 0 else movedim(x, d, 0), d, level)
-            for x, d in zip(leaves, dims)
-        ]
+        inside = list(leaves)
+        for i, d in enumerate(dims):
+            if d is None: continue
+            x = without_class(leaves[i])
+            inside[i] = entering(x, x if d == 0 else movedim(x, d, 0), d, level)
         out, out_spec = tree_flatten(func(*tree_unflatten(inside, spec), **kwargs))
     places = _out_dims(func, out_dims, out_spec)
     return [_leaving(o, level, d, name_of(func)) for o, d in zip(out, places)], places, out_spec

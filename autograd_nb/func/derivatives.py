@@ -17,7 +17,8 @@ from ..functions import movedim, reshape, stack
 from .batching import vmap
 from ..graph.engine import Plan, Task, walk_nodes
 from autograd_nb.transforms.levels import (
-    KINDS, WRAPPERS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, wrapping
+    KINDS, WRAPPERS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, without_class,
+    wrapping
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
@@ -431,6 +432,7 @@ def _checked_dual(x, t, level):
             raise ValueError(
                 f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
             )
+    x, t = without_class(x), without_class(t)
     # a view, so that what is done to the one inside is not done to the leaf
     if x.requires_grad or x.__class__ in WRAPPERS:
         x = REGISTRY['reshape'].call(x, shape=tuple(x.shape))

@@ -276,11 +276,13 @@ LAYERS.plug('saved', Saved())
 # %% ../../nbs/layers/05_saved.ipynb #2fd33a49
 @added_to(Node, '__getattr__')
 def saved_attribute(self, name):
-    # only reached by names that are no attributes
-    if name.startswith('_raw_saved_'):
+    # only reached by names that are no attributes; a node around another one, whose fields are
+    # those of that one, has none of its own
+    named = isinstance(type(self).fields, tuple)
+    if named and name.startswith('_raw_saved_'):
         field = self.aliases.get(name[11:], name[11:])
         if field in all_fields(type(self)): return SavedTensor(self, field)
-    if name.startswith('_saved_'):
+    if named and name.startswith('_saved_'):
         if name[7:] in self.derived: return self.derived[name[7:]](self)
         field = self.aliases.get(name[7:], name[7:])
         if field in self.fields:

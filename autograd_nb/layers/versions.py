@@ -118,11 +118,16 @@ class Writing(PrivateRecords):
 class Journal(Writing):
     "All noted writes, and what the engine asks of them."
 
-    def share_record(self, old, new):
+    def share_record(self, old, new, viewed=False):
         """Have the storage of `new`, if it was never written, keep one record together with that of
-        `old`: one tensor holds the one after the other.
+        `old`: one tensor holds the one after the other. If that is a view (`viewed`), another one
+        counts the writes into `old`, so that it has a record even before the first.
         """
         record, storage = self.of(old), storage_of(new)
+        if record is None and viewed:
+            record, kept = VersionCounter(), storage_of(old)
+            self.by_storage[id(kept)] = record
+            record.anchor = forgotten_with(kept, self.by_storage)
         if record is None or id(storage) in self.by_storage: return
         self.by_storage[id(storage)] = record
         record.anchor = record.anchor, forgotten_with(storage, self.by_storage)

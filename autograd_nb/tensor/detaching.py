@@ -104,7 +104,7 @@ class Data:
         leaf = self._node
         if leaf is not None and value.dtype.category not in ('float', 'complex'):
             raise RuntimeError(_NO_GRADIENTS)
-        JOURNAL.share_record(self._array, value._array)
+        JOURNAL.share_record(self._array, value._array, self._is_view())
         self._array = value._array
         if value.is_inference(): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:

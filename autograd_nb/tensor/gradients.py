@@ -13,6 +13,7 @@ import weakref
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import ABSENT, Ask
 from ..arrays.anywhere import add_into
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.numpy_backend import spread
@@ -220,6 +221,12 @@ class Backward:
         number. `retain_graph`: keep what the graph saved, for another backward. `create_graph`:
         record the pass itself, for higher derivatives. `inputs`: accumulate into these tensors
         only."""
+        if Ask.modes:
+            answer = Ask.first(Backward.backward, (self,), dict(
+                gradient=gradient, retain_graph=retain_graph, create_graph=create_graph,
+                inputs=inputs,
+            ))
+            if answer is not ABSENT: return answer
         given = gradient is None or isinstance(gradient, TensorBase)
         grads = (gradient,) if given else _only_gradient(gradient)
         if create_graph or inputs is not None or LOCAL.modes.transforms:

@@ -6,10 +6,10 @@
 __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGrad', 'wrapping', 'refused', 'transforming',
            'BatchedArray', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper',
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
-           'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel', 'refuse_nesting',
-           'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured', 'refuse_captured',
-           'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like', 'no_out', 'chance', 'draw',
-           'sample', 'may_fill', 'ready', 'looped', 'looped_over', 'slow_warning', 'tracked']
+           'at', 'without_class', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel',
+           'refuse_nesting', 'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured',
+           'refuse_captured', 'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like', 'no_out',
+           'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'looped_over', 'slow_warning', 'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
@@ -505,6 +505,18 @@ def recorded(value, edge, level):
 def at(tensor, level):
     "True if `tensor` is a wrapper of `level`."
     return tensor.__class__ in WRAPPERS and tensor._level is level
+
+# %% ../../nbs/transforms/01_levels.ipynb #5e1d0f42
+def without_class(x):
+    """The tensor `x`, as an example inside of a level sees it: of no class of a user's, unless that
+    computes for itself.
+    """
+    plain, cls = BOUND['Tensor'], x.__class__
+    if cls is plain or cls in WRAPPERS or cls.__torch_dispatch__ is not plain.__torch_dispatch__:
+        return x
+    out = TensorBase.__new__(plain)
+    out._array, out._node, out._meta = x._array, x._node, x._meta
+    return out
 
 # %% ../../nbs/transforms/01_levels.ipynb #049329aa
 def settled(value):

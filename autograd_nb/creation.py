@@ -18,6 +18,7 @@ import numpy as np
 
 from .arrays.cupy_backend import Device, device_xp, generator_of, is_on_device
 
+from .arrays.numpy_backend import copy_in_order
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
     get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
@@ -472,6 +473,7 @@ def _lies_otherwise(array, dtype):
 
 def _laid_out_as(array, dtype, function):
     "What `function` (zeros, ones or a blank) makes, with the dimensions in the order of `array`."
+    if 0 in array.strides: array = copy_in_order(array, array.dtype)
     out = np.empty_like(array, dtype, order='K')
     if function is np.ones: out.fill(1)
     elif function is np.zeros or not SWITCH.plain and LOCAL.modes.tape is not None: out.fill(0)

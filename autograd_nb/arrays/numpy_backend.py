@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
            'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of', 'laid',
-           'column_major', 'like_operands', 'in_rows', 'shows_channels_last', 'channels_last',
-           'channels_last_of_images', 'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch',
-           'is_half', 'reduced', 'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal',
-           'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
+           'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
+           'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up',
+           'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace',
+           'is_array', 'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -186,15 +186,6 @@ def column_major(result, arrays=()):
         *lead, rows, columns = result.shape
         return result.reshape(-1).reshape(*lead, columns, rows).swapaxes(-1, -2)
     return laid(result, (*range(n - 2), n - 1, n - 2))
-
-def like_operands(result, arrays):
-    "`result`, its dimensions in the order in which those of the first array of its shape lie."
-    if result.ndim < 2: return result
-    for a in arrays:
-        if is_array(a) and a.shape == result.shape:
-            if a.flags.c_contiguous or 0 in a.strides: return result
-            return laid(result, sorted(range(a.ndim), key=lambda d: -abs(a.strides[d])))
-    return result
 
 def in_rows(result, arrays):
     "`row_major` as a layout."
@@ -467,6 +458,48 @@ _HAS_HEAD = sys.implementation.name == 'cpython' and all(
     _word(id(a) + HEAD).value == a.__array_interface__['data'][0]
     for a in (np.zeros(3), np.zeros((4, 5))[1:, ::2])
 )
+
+# %% ../../nbs/arrays/02_numpy.ipynb #d1a0de02
+@functools.lru_cache(4096)
+def dimension_order(shape, *strides):
+    """The dimensions of a new array of `shape`, slowest first, as PyTorch lays it out in memory for
+    operands with these strides. Of two dimensions that one is slower along which the first
+    operand has the larger stride; where it is repeated (a stride of 0), the next one decides.
+    """
+    order = list(reversed(range(len(shape))))  # the fastest first
+    for i in range(1, len(shape)):
+        moving = i
+        for k in reversed(range(i)):
+            slower = _is_slower(shape, strides, order[k], order[moving])
+            if slower < 0: break
+            if slower > 0:
+                order[k], order[moving] = order[moving], order[k]
+                moving = k
+    return tuple(reversed(order))
+
+def _is_slower(shape, strides, d, e):
+    "Positive if dimension `d` is to be slower than `e`, negative if faster, 0 if nothing tells."
+    for s in strides:
+        if not s[d] or not s[e]: continue
+        if s[d] != s[e]: return abs(s[d]) - abs(s[e])
+        if shape[e] < shape[d]: return 1
+    return 0
+
+def like_operands(result, arrays):
+    "`result`, laid out in memory as PyTorch does it for results of `arrays`, number by number."
+    if result.ndim < 2: return result
+    known = [a for a in arrays if is_array(a)]
+    if known[0].flags.c_contiguous and known[0].shape == result.shape: return row_major(result)
+    strides = [_repeating(a.shape, a.strides, result.shape) for a in known]
+    return laid(result, dimension_order(result.shape, *strides))
+
+def like_first(result, arrays):
+    "`result`, laid out in memory as PyTorch copies the first of `arrays`, which has its shape."
+    return like_operands(result, arrays[:1])
+
+def copy_in_order(array, dtype):
+    "A copy of an array in `dtype`, laid out in memory as PyTorch does it, repeated dimensions too."
+    return laid(array.astype(dtype, 'C'), dimension_order(array.shape, array.strides))
 
 # %% ../../nbs/arrays/02_numpy.ipynb #6326640f
 def address(array):

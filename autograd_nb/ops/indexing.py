@@ -4,18 +4,19 @@
 
 # %% auto #0
 __all__ = ['indexed', 'FEW_PLACES', 'REMEMBERED', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims',
-           'separated', 'index', 'taken_out', 'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into',
-           'all_bool', 'at', 'counted', 'spaced', 'countable', 'whole_rows', 'taken', 'along_batch', 'gather',
-           'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add',
-           'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
-           'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
+           'separated', 'order_of_read', 'index', 'taken_out', 'index_add_zeros', 'added_in_single', 'all_below',
+           'scatter_into', 'all_bool', 'at', 'counted', 'spaced', 'countable', 'whole_rows', 'taken', 'along_batch',
+           'gather', 'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros',
+           'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided',
+           'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
 import math
 import numpy as np
 from autograd_nb.arrays.numpy_backend import (
-    KERNELS, is_array, is_half, like_operands, replaceable, row_major, seen_from, xp
+    KERNELS, dimension_order, is_array, is_half, laid, like_first, replaceable, row_major,
+    seen_from, xp
 )
 from ..transforms.levels import watch_index
 from ..layers.replay import constant_input
@@ -174,6 +175,33 @@ def separated(index):
     return bool(places) and places != list(range(places[0], places[0] + len(places)))
 
 # %% ../../nbs/ops/05_indexing.ipynb #30b8842b
+def order_of_read(x, index, shape):
+    """The order in memory of the dimensions of `x[index]`, which has this `shape`: those that no
+    array reads lie as in `x`, and those of the places that are read in rows.
+    """
+    read = [(k, v) for k, v in enumerate(index) if is_array(v) or isinstance(v, list)]
+    lie = {k: np.ndim(v) if is_mask(v) else 1 for k, v in read}  # how many dimensions each reads
+    taken = sum(lie.get(k, v is not None and v is not ...) for k, v in enumerate(index))
+    steps, start, d = [], None, 0
+    for k, v in enumerate((*index, ...)):
+        n = lie.get(k, 1)
+        if k in lie:
+            if start is None: start = len(steps)
+        elif v is None:
+            steps.append(x.shape[d] * x.strides[d] if d < x.ndim else x.itemsize)
+            continue
+        elif v is ...:
+            n, taken = x.ndim - taken, x.ndim
+            steps += x.strides[d : d + n]
+        elif isinstance(v, slice):
+            steps.append(x.strides[d])
+        d += n
+    if separated(index): start = 0
+    end = start + len(shape) - len(steps)
+    own = *steps[:start], *(0 for _ in shape[start:end]), *steps[start:]
+    places = [math.prod(shape[k + 1 : end]) if start <= k < end else 0 for k in range(len(shape))]
+    return dimension_order(shape, own, tuple(places))
+
 @op(
     jvp=linear,
     batch=_index_batch,
@@ -188,7 +216,9 @@ def separated(index):
 )
 def index(x, *, index, node='IndexBackward0'):
     "`x[index]` with arrays of integers or bools among the indices: a copy."
-    return row_major(x[index])
+    found = x[index]
+    if x.flags.c_contiguous: return found if found.flags.c_contiguous else found.copy()
+    return laid(found, order_of_read(x, full(index), found.shape))
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
 
@@ -487,7 +517,7 @@ def _picked_batch(op, values, batched, statics):
     )
 
 @op(
-    layout=lambda out, arrays: like_operands(out, arrays[1:]),  # as the places lie
+    layout=lambda out, arrays: like_first(out, arrays[1:]),  # as the places lie
     jvp=linear,
     batch=_picked_batch,
     keep=('index',),
@@ -518,7 +548,7 @@ picked.vjp(
 
 # %% ../../nbs/ops/05_indexing.ipynb #4463b249
 @op(
-    layout=lambda out, arrays: like_operands(out, arrays[1:]),
+    layout=lambda out, arrays: like_first(out, arrays[1:]),
     jvp=linear,
     batch=_picked_batch,
     keep=('index',),
@@ -795,7 +825,7 @@ def add_rows_at(out, index, values):
         np.add.at(out, index, values)
 
 @op(
-    layout=like_operands,
+    layout=like_first,
     jvp=linear,
     promote=None,
     batch=_index_put_batch,

@@ -11,7 +11,7 @@ __all__ = ['PARTED', 'running_index', 'recurrence', 'delayed', 'damping', 'backw
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import like_operands, row_major, xp
+from ..arrays.numpy_backend import like_first, row_major, xp
 from ..graph.op import Fixed, N, Z, op
 from .pointwise import exp, zeros_for
 from .reduce import along, dims_of, pick
@@ -106,7 +106,7 @@ logcumsumexp.vjp(x=logcumsumexp_rule)
 
 # %% ../../nbs/ops/20_ordering.ipynb #89ee0fce
 @op(
-    layout=like_operands,
+    layout=like_first,
     batch=along,
     samples=[(N(3, 4), dict(dim=1)), (N(3, 4), dict(dim=0, descending=True)), (N(4), dict(dim=0))],
 )

@@ -22,7 +22,7 @@ import cmath
 import math
 import numpy as np
 from ..arrays.cupy_backend import fetch, is_on_device, send, transfer
-from ..arrays.numpy_backend import element, in_rows, like_operands, xp
+from ..arrays.numpy_backend import copy_in_order, element, in_rows, like_operands, xp
 from ..graph.apply import unbroadcast
 from ..graph.node import TensorBase
 from ..layers.half import HALF
@@ -45,6 +45,7 @@ def unary(ufunc=None, positive=False, **options):
         ),
     )
     options.setdefault('jvp', symmetric)
+    if ufunc is not None and not isinstance(ufunc, np.ufunc): options['layout'] = like_operands
     return op(ufunc, batch=pointwise, samples=samples, **options)
 
 def binary(ufunc=None, **options):
@@ -1171,7 +1172,7 @@ def clone(x, *, order='K'):
     the channels, running fastest ('channels'), or matrices in columns ('columns'); gradients pass
     through.
     """
-    if order == 'K' and 0 in x.strides: order = 'C'  # spread out: NumPy would put it innermost
+    if order == 'K' and 0 in x.strides: return copy_in_order(x, x.dtype)
     if order == 'columns': return x.swapaxes(-1, -2).copy().swapaxes(-1, -2)
     return (
         x.copy(order) if order != 'channels' else np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1)
@@ -1190,7 +1191,8 @@ clone.vjp(x=lambda g: g)
 def to(x, *, dtype):
     "`x` in another dtype (NumPy's); the gradient comes back in its own."
     if x.dtype.kind == 'c' and dtype.kind not in 'bc': x = x.real
-    out = x.astype(dtype)
+    whole = x.base is None or 0 not in x.strides
+    out = x.astype(dtype) if whole else copy_in_order(x, dtype)
     if dtype.kind == 'V': HALF.need(out)
     return out
 

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'shared', 'count_of', 'reduction_batch', 'per_example', 'in_single',
-           'reduction', 'axes', 'added', 'sum', 'mean', 'centred', 'var_rule', 'max_zero', 'var_tangent', 'var',
-           'half_inverse', 'std', 'with_mean', 'var_mean', 'std_mean', 'direction', 'root_of_sum', 'shifted_products',
-           'pick', 'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent',
-           'extreme_places', 'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median', 'argmax', 'argmin', 'any', 'all',
-           'logsumexp']
+           'reduction', 'axes', 'reduced_by', 'added', 'sum', 'mean', 'centred', 'var_rule', 'max_zero', 'var_tangent',
+           'var', 'half_inverse', 'std', 'with_mean', 'var_mean', 'std_mean', 'direction', 'root_of_sum',
+           'shifted_products', 'pick', 'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod',
+           'cumprod_tangent', 'extreme_places', 'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median', 'argmax',
+           'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
@@ -130,9 +130,19 @@ def axes(x, dim):
     "What NumPy calls `axis`."
     return None if dim is None or dim == () else dims_of(dim, x.ndim)
 
+def reduced_by(ufunc, x, dim, keepdim, dtype=None):
+    """What `ufunc` makes of the elements along `dim`, in rows: NumPy's results lie as `x` does, in
+    PyTorch `view` can be called on them.
+    """
+    out = ufunc.reduce(x, axis=axes(x, dim), keepdims=keepdim, dtype=dtype)
+    return out if x.ndim < 3 or out.flags.c_contiguous else out.copy()
+
 def added(x, dim, keepdim):
-    "The sum of floating or complex numbers."
-    if dim is not None and dim != (): return xp.add_up(x, dims_of(dim, x.ndim), keepdim)
+    "The sum of floating or complex numbers, in rows."
+    if dim is not None and dim != ():
+        ndim = x.ndim
+        if ndim < 3: return xp.add_up(x, dims_of(dim, ndim), keepdim)
+        return row_major(xp.add_up(x, dims_of(dim, ndim), keepdim))
     if x.__class__ is np.ndarray and (x.size >= 8192 or x.itemsize == 2):
         return xp.add_up(x, tuple(range(x.ndim)), keepdim)
     return xp.add.reduce(x, axis=None, keepdims=keepdim)
@@ -141,7 +151,7 @@ def added(x, dim, keepdim):
 def sum(x, *, dim=None, keepdim=False):
     "The sum; integers and bools are summed as int64."
     if x.dtype.kind in 'biu':
-        return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64)
+        return reduced_by(xp.add, x, dim, keepdim, np.int64)
     return added(x, dim, keepdim)
 
 sum.vjp(x=lambda g, x_shape, *, dim, keepdim: spread(g, x_shape, dim, keepdim))
@@ -391,8 +401,8 @@ def prod(x, *, dim=None, keepdim=False):
         out = product_of_rows(x.reshape(-1) if dim is None else x)
         if not keepdim: return out
         return np.reshape(out, (1,) * x.ndim if dim is None else (*x.shape[:-1], 1))
-    return xp.multiply.reduce(
-        x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64 if x.dtype.kind in 'biu' else None
+    return reduced_by(
+        xp.multiply, x, dim, keepdim, np.int64 if x.dtype.kind in 'biu' else None
     )
 
 prod.vjp(x=prod_rule)
@@ -509,7 +519,7 @@ def _nonempty(x, dim, name):
 def amax(x, *, dim=None, keepdim=False):
     "The largest element; NaN wins."
     _nonempty(x, dim, 'amax')
-    return xp.maximum.reduce(x, axis=axes(x, dim), keepdims=keepdim)
+    return reduced_by(xp.maximum, x, dim, keepdim)
 
 amax.vjp(x=extreme_rule)
 
@@ -520,7 +530,7 @@ amax.vjp(x=extreme_rule)
 def amin(x, *, dim=None, keepdim=False):
     "The smallest element; NaN wins."
     _nonempty(x, dim, 'amin')
-    return xp.minimum.reduce(x, axis=axes(x, dim), keepdims=keepdim)
+    return reduced_by(xp.minimum, x, dim, keepdim)
 
 amin.vjp(x=extreme_rule)
 
@@ -575,12 +585,12 @@ def argmin(x, *, dim=None, keepdim=False):
 @reduction(samples=[])
 def any(x, *, dim=None, keepdim=False):
     "Is any element nonzero?"
-    return xp.logical_or.reduce(x, axis=axes(x, dim), keepdims=keepdim)
+    return reduced_by(xp.logical_or, x, dim, keepdim)
 
 @reduction(samples=[])
 def all(x, *, dim=None, keepdim=False):
     "Are all elements nonzero?"
-    return xp.logical_and.reduce(x, axis=axes(x, dim), keepdims=keepdim)
+    return reduced_by(xp.logical_and, x, dim, keepdim)
 
 # %% ../../nbs/ops/03_reduce.ipynb #6917e8e6
 @reduction(

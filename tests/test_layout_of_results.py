@@ -1,0 +1,106 @@
+"""How the dimensions of results lie in memory, beside PyTorch: which of them `view` can be called on depends on it."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+import autograd_nb as ours
+from autograd_nb.arrays.numpy_backend import dimension_order, like_operands
+
+pytestmark = pytest.mark.needs("torch")
+SAMPLES = 200
+LYING = {
+    "turned": lambda lib: lib.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1),
+    "reversed": lambda lib: lib.arange(24.0).reshape(2, 3, 4).permute(2, 1, 0),
+    "with gaps": lambda lib: lib.arange(48.0).reshape(2, 6, 4)[:, ::2],
+    "repeated": lambda lib: lib.arange(12.0).reshape(3, 4).t().expand(2, 4, 3),
+    "repeated within": lambda lib: lib.arange(12.0).reshape(3, 4).t()[:, :1].unsqueeze(2).expand(4, 3, 2),
+}
+ALONG = "sum mean prod amax amin all any var std norm nansum nanmean median count_nonzero max min argmax".split()
+COPIES = "clone() double() to(torch.int64) digamma() lgamma() i0() erf() exp()".split()
+LIKE = "zeros_like ones_like empty_like rand_like".split()
+
+
+def strides(lib, line, lying):
+    x = LYING[lying](lib)
+    made = eval(line, dict(torch=lib, x=x))
+    return [t.stride() for t in (made if isinstance(made, tuple) else (made,))]
+
+
+@pytest.mark.parametrize("lying", LYING)
+@pytest.mark.parametrize("name", ALONG)
+def test_results_along_a_dimension_lie_in_rows(name, lying):
+    import torch
+
+    for dim in range(3):
+        line = f"torch.{name}(x, dim={dim})"
+        assert strides(ours, line, lying) == strides(torch, line, lying), line
+
+
+@pytest.mark.parametrize("lying", LYING)
+@pytest.mark.parametrize("line", [*(f"x.{c}" for c in COPIES), *(f"torch.{n}(x)" for n in LIKE)])
+def test_copies_lie_as_what_they_copy(line, lying):
+    import torch
+
+    assert strides(ours, line, lying) == strides(torch, line, lying)
+
+
+def shuffled(lib, draw, shape):
+    order = list(range(len(shape)))
+    draw.shuffle(order)
+    return lib.zeros([shape[k] for k in order]).permute([order.index(k) for k in range(len(shape))])
+
+
+@pytest.mark.parametrize("operands", [1, 2, 3])
+def test_the_first_operand_decides(operands):
+    "The rule itself, beside what PyTorch makes of operands that lie, and are repeated, in many ways."
+    import torch
+
+    for seed in range(SAMPLES):
+        draw = random.Random(seed)
+        shape = [draw.choice((2, 3, 4)) for _ in range(draw.choice((2, 3, 4)))]
+        sizes = [shape, *([s if draw.random() < 0.75 else 1 for s in shape] for _ in range(operands - 1))]
+        given = [shuffled(torch, draw, size) for size in sizes]
+        draw.shuffle(given)
+        expected = (torch.neg, torch.atan2, torch.addcmul)[operands - 1](*given)
+        found = like_operands(np.zeros(tuple(expected.shape), np.float32), [t.numpy() for t in given])
+        assert found.strides == tuple(4 * s for s in expected.stride()), [(t.shape, t.stride()) for t in given]
+
+
+ENTRIES = "slice(None) slice(0,2) t([1,0]) t([[0],[1]]) t([True,True]) 0 ...".split()
+
+
+@pytest.mark.parametrize("seed", range(SAMPLES // 4))
+def test_what_is_read_lies_as_the_rest_of_the_tensor(seed):
+    import torch
+
+    draw, found = random.Random(seed), []
+    picks = [tuple(draw.choice(ENTRIES) for _ in range(n)) for n in (1, 2, 2, 3, 3, 3)]
+    for lib in (torch, ours):
+        draw = random.Random(seed)
+        x = shuffled(lib, draw, [2, 2, 2, 2])
+        found.append([])
+        for pick in picks:
+            if pick.count("...") > 1:
+                continue
+            y = x[tuple(eval(p, dict(t=lib.tensor)) for p in pick)]
+            found[-1].append((pick, tuple(y.shape), [s for s, n in zip(y.stride(), y.shape) if n > 1]))
+    assert found[0] == found[1]
+
+
+def test_sums_of_turned_tensors_can_be_viewed():
+    x = ours.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
+    assert x.sum(-1).view(-1).tolist() == x.contiguous().sum(-1).flatten().tolist()
+    repeated = ours.arange(6.0).reshape(1, 2, 3).expand(4, 2, 3)
+    assert repeated.double().view(8, 3).tolist() == ours.zeros_like(repeated).view(8, 3).add(ours.arange(6.0).reshape(2, 3).repeat(4, 1)).tolist()
+
+
+def test_the_order_of_dimensions():
+    assert dimension_order((2, 3), (24, 8)) == (0, 1)
+    assert dimension_order((3, 2), (8, 24), (16, 8)) == (1, 0)  # the first decides
+    assert dimension_order((3, 2), (8, 0), (16, 8)) == (0, 1)  # it is repeated: the second does
+    for order in itertools.permutations(range(3)):
+        a = np.zeros((2, 3, 4)).transpose(order)
+        assert a.transpose(dimension_order(a.shape, a.strides)).flags.c_contiguous

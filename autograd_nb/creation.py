@@ -333,6 +333,7 @@ _UNSPECIFIED = (
     ' Pass requires_grad=False explicitly to get the old behavior.'
 )
 
+# %% ../nbs/tensor/04_creation.ipynb #7db3a323
 def from_numpy(array):
     "A tensor that shares the array's memory."
     if not isinstance(array, np.ndarray):

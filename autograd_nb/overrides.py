@@ -254,6 +254,7 @@ def _first(func, args, kwargs):
 
 Ask.first, Ask.overrides = _first, _answers
 
+# %% ../nbs/tensor/10_overrides.ipynb #b255a56b
 class Subclasses(Needed):
     """The result of an operation as the class of one of its tensors computes it, if one of them
     does; otherwise the kernel's.

@@ -106,11 +106,7 @@ def grad(
     if not allow_unused:
         for i, (x, g) in enumerate(zip(wanted, found)):
             if g is None: raise unused_error(i, x, tensors)
-    if materialize_grads:
-        found = [
-            _zeros(x, given, create_graph) if g is None else g
-            for x, given, g in zip(wanted, _given(inputs), found)
-        ]
+    if materialize_grads: found = _filled(found, wanted, _given(inputs), create_graph)
     found = tuple(tensor_of(g) if is_array(g) else g for g in found)
     return dict(zip(inputs, found)) if type(inputs) is dict else found
 
@@ -132,6 +128,12 @@ def _calculate_shape(output, grad, is_grads_batched):
 
 def _given(inputs):
     return tuple(inputs.values()) if type(inputs) is dict else as_tuple(inputs)
+
+def _filled(found, wanted, given, create_graph):
+    "The gradients with zeros for those that are None."
+    return [
+        _zeros(x, v, create_graph) if g is None else g for x, v, g in zip(wanted, given, found)
+    ]
 
 def _zeros(x, given, create_graph):
     if given is not x:

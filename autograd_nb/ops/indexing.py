@@ -202,6 +202,7 @@ def order_of_read(x, index, shape):
     places = [math.prod(shape[k + 1 : end]) if start <= k < end else 0 for k in range(len(shape))]
     return dimension_order(shape, own, tuple(places))
 
+# %% ../../nbs/ops/05_indexing.ipynb #5827fe22
 @op(
     jvp=linear,
     batch=_index_batch,

@@ -218,7 +218,7 @@ def order_of_read(x, index, shape):
 def index(x, *, index, node='IndexBackward0'):
     "`x[index]` with arrays of integers or bools among the indices: a copy."
     found = x[index]
-    if x.flags.c_contiguous: return found if found.flags.c_contiguous else found.copy()
+    if x.flags.c_contiguous or node == 'IndexSelectBackward0': return row_major(found)
     return laid(found, order_of_read(x, full(index), found.shape))
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))

@@ -1,7 +1,9 @@
 """Views, versions and in-place writes: memory is shared, history is kept right, and forbidden writes are refused."""
 
 import copy
+import gc
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -424,6 +426,29 @@ def test_results_of_turned_tensors_lie_as_in_pytorch(line):
         x = lib.arange(24.0).reshape(2, 4, 3).transpose(1, 2)
         found.append(eval(line, {"torch": lib, "x": x}).is_contiguous())
     assert found[1] >= found[0]
+
+
+def test_new_data_again_and_again_takes_no_memory():
+    w = torch.ones(3, requires_grad=True)
+
+    def steps(n):
+        for _ in range(n):
+            w.data = w.data - 0.1
+            w.data.mul_(0.9)
+
+    def taken():
+        gc.collect()  # which empties Python's store of tuples, too
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        steps(10)
+        before = taken()
+        steps(1000)
+        grown = taken() - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 20_000  # twenty bytes a step, where one tuple takes fifty
 
 
 @pytest.mark.parametrize("lend", [lambda: np.frombuffer(bytearray(48)), lambda: np.asarray(memoryview(bytearray(48)).cast("d"))])

@@ -130,7 +130,9 @@ class Journal(Writing):
             record.anchor = forgotten_with(kept, self.by_storage)
         if record is None or id(storage) in self.by_storage: return
         self.by_storage[id(storage)] = record
-        record.anchor = record.anchor, forgotten_with(storage, self.by_storage)
+        anchors = record.anchor if record.anchor.__class__ is tuple else (record.anchor,)
+        held = [a for a in anchors if a.__class__ is not weakref.ref or a() is not None]
+        record.anchor = *held, forgotten_with(storage, self.by_storage)
 
     def bump_all(self, arrays, op=None):
         """Note one write into each of the arrays, all by the operation called `op` and from the

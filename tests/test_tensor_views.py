@@ -434,7 +434,7 @@ def test_new_data_again_and_again_takes_no_memory():
     def steps(n):
         for _ in range(n):
             w.data = w.data - 0.1
-            w.data.mul_(0.9)
+            with torch.no_grad(): w.mul_(0.9)
 
     def taken():
         gc.collect()  # which empties Python's store of tuples, too

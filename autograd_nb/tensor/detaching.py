@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays.numpy_backend import address
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, TensorBase, tensor_of
-from ..layers.extras import TensorExtras
+from ..layers.extras import TensorExtras, kin_with
 from ..graph.op import REGISTRY
 from ..layers.inference import inference_extras
 from ..layers.reshaped import note_shape
@@ -41,11 +41,7 @@ class Detaching:
         out._meta, first = TensorExtras(), root._meta
         if meta is not None and meta.version is not None:
             out._meta.version = meta.version
-        out._meta.kin = (
-            (weakref.ref(root),)
-            if first is None or first.kin is None
-            else (weakref.ref(root), *first.kin)
-        )
+        out._meta.kin = (weakref.ref(root),) if first is None else kin_with(root, first.kin)
         return out
 
     def detach_(self):

@@ -22,7 +22,7 @@ from ..graph import engine
 from ..graph.errors import called, not_float_error, not_recorded, own_copy, teach
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, Unreached, tensor_of
-from ..layers.extras import GradBox, extras_of
+from ..layers.extras import GradBox, extras_of, kin_with
 from ..layers.hooks import LeafHooks, attach, hooks_of
 from ..layers.inference import LEAVES
 from ..layers.versions import JOURNAL
@@ -59,7 +59,7 @@ def _become_leaf(x):
     for root in () if meta.kin is None else [r() for r in meta.kin]:
         if root is None or root.is_inference(): continue
         known = extras_of(root)
-        known.kin = (weakref.ref(x), *(known.kin or ()))
+        known.kin = kin_with(x, known.kin)
 
 def _undeletable(name):
     words = {

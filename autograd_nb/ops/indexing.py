@@ -196,6 +196,7 @@ def order_of_read(x, index, shape):
         elif isinstance(v, slice):
             steps.append(x.strides[d])
         d += n
+    if start is None: return tuple(range(len(shape)))  # no array reads
     if separated(index): start = 0
     end = start + len(shape) - len(steps)
     own = *steps[:start], *(0 for _ in shape[start:end]), *steps[start:]

@@ -7,6 +7,7 @@ import pickle
 import random
 import struct
 import sys
+import threading
 import tracemalloc
 import zipfile
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -389,14 +390,14 @@ def repacked(data, change=lambda program: program, swap=False):
 def refusal(data, **options):
     "Why a file is refused, in one line, or what it holds; within bounds of time and memory, and without doing anything else."
     WATCH.clear()
-    WATCHING[0] = True
+    WATCHING[0] = threading.get_ident()  # others may compile a loop meanwhile
     with within(5):
         try:
             found = t.load(io.BytesIO(data), **options)
         except REFUSALS as error:
             found = error
         finally:
-            WATCHING[0] = False
+            WATCHING[0] = None
     assert not WATCH, WATCH
     if isinstance(found, Exception):
         assert "\n" not in str(found) and 20 < len(str(found)) < 700, str(found)
@@ -404,13 +405,13 @@ def refusal(data, **options):
     return found
 
 
-WATCH, WATCHING = [], [False]
+WATCH, WATCHING = [], [None]
 HARM = ("os.", "subprocess.", "exec", "compile", "import", "open", "socket.", "shutil.", "ctypes.", "pickle.find_class")
 
 
 def watch(event, args):
     own = event in ("compile", "exec") and "<autograd_nb " in repr(args)  # an operation, made when it is first used
-    if WATCHING[0] and event.startswith(HARM) and not own:
+    if WATCHING[0] == threading.get_ident() and event.startswith(HARM) and not own:
         WATCH.append((event, args))
 
 

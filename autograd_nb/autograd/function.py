@@ -952,8 +952,8 @@ class _Promise:
                 f' jvp returned {"None" if t is None else t.dtype} at position {i}. Return zeros'
                 ' where the tangent is zero.'
             )
-        if t is None and not smooth: return None
         if not smooth:
+            if t is None: return None
             raise RuntimeError(
                 f"Function's jvp returned a gradient at position {i}, but  the corresponding"
                 " forward output is not a differentiable Tensor.You should return None at that"

@@ -94,6 +94,12 @@ class Writing(PrivateRecords):
         "The `VersionCounter` of the array's storage, or None if it was never written in place."
         return self.by_storage.get(id(storage_of(array)))
 
+    def begin(self, storage):
+        "A new record for a storage that has none."
+        record = self.by_storage[id(storage)] = VersionCounter()
+        record.anchor = forgotten_with(storage, self.by_storage)
+        return record
+
     def bump(self, array, op=None, private=None):
         """Note a write into `array` by the operation called `op`. A tensor with a `private` record
         keeps its writes to itself.
@@ -102,9 +108,7 @@ class Writing(PrivateRecords):
         if record is None:
             storage = array if array.base is None else storage_of(array)
             record = self.by_storage.get(id(storage))
-            if record is None:
-                record = self.by_storage[id(storage)] = VersionCounter()
-                record.anchor = forgotten_with(storage, self.by_storage)
+            if record is None: record = self.begin(storage)
         else:
             self._claim(array, record)
         record.count += 1
@@ -124,10 +128,7 @@ class Journal(Writing):
         counts the writes into `old`, so that it has a record even before the first.
         """
         record, storage = self.of(old), storage_of(new)
-        if record is None and viewed:
-            record, kept = VersionCounter(), storage_of(old)
-            self.by_storage[id(kept)] = record
-            record.anchor = forgotten_with(kept, self.by_storage)
+        if record is None and viewed: record = self.begin(storage_of(old))
         if record is None or id(storage) in self.by_storage: return
         self.by_storage[id(storage)] = record
         anchors = record.anchor if record.anchor.__class__ is tuple else (record.anchor,)

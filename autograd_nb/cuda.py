@@ -484,7 +484,7 @@ def memory_snapshot(mempool_id=None):
 
 def host_memory_stats():
     "Figures of page-locked memory on the host, from which the GPU copies by itself."
-    held = sum(end - start for start, end in list(backend._pinned.items()))
+    held = sum(end - start for start, end in backend._pinned.copy().items())
     return OrderedDict({'allocated_bytes.current': held, 'segment.current': len(backend._pinned)})
 
 def mem_get_info(device=None):

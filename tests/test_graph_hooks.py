@@ -276,6 +276,29 @@ def test_mutation_of_saved_tensors():
     np.testing.assert_allclose(x.grad.numpy(), 2 * x.detach().numpy())
 
 
+def test_tensors_with_hooks_may_go_at_any_moment_of_a_pass():
+    "The collector is let loose at each of the first objects that a pass makes, in turn."
+    a, thresholds = leaf(2), gc.get_threshold()
+    a.register_hook(lambda g: g)
+    for after in range(60):
+        y = (a * 1).sum()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                gone = leaf(2)
+                gone.register_hook(lambda g: g)
+                gone.itself = gone
+            del gone
+            gc.set_threshold(gc.get_count()[0] + after)
+            gc.enable()
+            y.backward()
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.enable()
+    assert a.grad.tolist() == [60.0, 60.0]
+
+
 # Several tensors -----------------------------------------------------------------------------------------------
 
 

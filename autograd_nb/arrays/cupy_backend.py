@@ -201,7 +201,7 @@ def is_pinned(array):
     "Whether a NumPy array lies in page-locked memory."
     if not _pinned or not isinstance(array, np.ndarray): return False
     at = array.__array_interface__['data'][0]
-    return any(start <= at < end for start, end in list(_pinned.items()))
+    return any(start <= at < end for start, end in _pinned.copy().items())
 
 # %% ../../nbs/arrays/05_cupy.ipynb #30815c9c
 class Ufunc:

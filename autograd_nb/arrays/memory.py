@@ -418,7 +418,7 @@ def holders():
     "All living objects of the library, with the modules' own tables."
     for o in gc.get_objects():
         if _ours(type(o)): yield o
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if name.partition('.')[0] == _package and module is not None:
             yield module.__dict__
 

@@ -134,7 +134,7 @@ class _Index:
         frames.clear()
         self.modules = {
             id(m.__dict__): name
-            for name, m in list(sys.modules.items())
+            for name, m in sys.modules.copy().items()
             if isinstance(m, types.ModuleType)
         }
         # it may have a second name

@@ -129,7 +129,7 @@ def found(tensor, most=20_000):
     for deep in (False, True):
         for frame in frames:
             for names in (variables(frame), frame.f_globals):
-                for name, value in list(names.items()):
+                for name, value in dict(names).items():
                     if name.startswith('_') or name in ('In', 'Out'): continue
                     if value is tensor: return name, frame
                     if not deep: continue

@@ -79,7 +79,7 @@ class Planning(Needed):
     planned = True
 
     def starting(self, edges):
-        hooks = [h for h in [ref() for ref in tuple(self.alive)] if h is not None]
+        hooks = [h for h in [ref() for ref in self.alive.copy()] if h is not None]
         if all([h.idle() for h in hooks]):
             for h in hooks: h.known = False
             self.alive.clear()

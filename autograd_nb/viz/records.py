@@ -169,7 +169,7 @@ def caller_names(package: str = 'autograd_nb') -> dict:
     while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == package:
         f = f.f_back
     if f is None: return {}
-    return {k: v for d in (f.f_globals, f.f_locals) for k, v in list(d.items())}
+    return {**f.f_globals, **f.f_locals}
 
 def own_lines(error, package: str = 'autograd_nb') -> list:
     """The lines outside this package and outside installed libraries that an error passed through,

@@ -904,7 +904,7 @@ def look_for_barriers(built_site, site, page, names):
         page.evaluate(checker + ";undefined")
         page.evaluate("window.dispatchEvent(new Event('resize'))")
         with suppress(TimeoutError):  # axe says which; it is asked last, as nothing may move between this and axe
-            page.wait_for_function(REACHED, timeout=150_000)
+            page.wait_for_function(REACHED, polling=500, timeout=150_000)  # asked at each frame, it would leave no time to get there
         whole.evaluate("style => style.remove()")  # what is out of sight costs axe nothing
         faults += [f"{name}: {fault}" for fault in page.evaluate(BARRIERS) + colours()]
         page.emulate_media(color_scheme="dark")

@@ -8,16 +8,20 @@
 
   // How wide a box is, is asked a few boxes at a time, while nothing else is to be done: it takes long on a phone. What the
   // browser has not laid out because it is far from view is asked when it comes nearer.
-  const idle = window.requestIdleCallback || (work => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
+  // A page that is never idle waits half a second for the next few.
+  const idle = window.requestIdleCallback
+    ? work => requestIdleCallback(work, { timeout: 500 })
+    : work => setTimeout(() => work({ timeRemaining: () => 10 }), 50);
   const drawn = box => box.checkVisibility?.({ contentVisibilityAuto: true }) ?? true;
   let waiting = [], busy = false;
   const some = time => {
-    do {  // one at least: a busy browser may never have time to spare
+    const end = performance.now() + (time.didTimeout ? 10 : 0);
+    do {
       const box = waiting.pop();
       if (!box?.isConnected || box.hasAttribute("tabindex") || !drawn(box)) continue;
       const wide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
       if (wide && /auto|scroll/.test(getComputedStyle(box).overflow)) box.tabIndex = 0;
-    } while (waiting.length && time.timeRemaining() > 2);
+    } while (waiting.length && (time.timeRemaining() > 2 || performance.now() < end));
     busy = waiting.length > 0;
     if (busy) idle(some);
   };

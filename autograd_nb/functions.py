@@ -2504,13 +2504,15 @@ def index_select(input, dim, index, *, out=None):
             raise RuntimeError(
                 f'index_select(): Index to scalar can have only 1 value, got {a.size} value(s)'
             )
-        return _op['index'](reshape(input, 1), index=(a.reshape(()),), node='IndexSelectBackward0')
+        input, a = reshape(input, 1), a.reshape(())  # a row of one
     if a.size and not size and input._array.ndim > 1:
         raise RuntimeError('index_select(): self indexing axis dim should be positive')
     if a.size and not all_below(a, size):
         raise row_error(input, index, a[(a < 0) | (a >= size)][0], d)
-    return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
+    index = (slice(None),) * d + (a,)
+    return _op['index'](input, index=index, node='IndexSelectBackward0', in_rows=True)
 
+# %% ../nbs/tensor/02_functions.ipynb #8d4d53e2
 @forms('function method')
 def masked_select(input, mask, *, out=None):
     "The elements where `mask` holds, as a vector."

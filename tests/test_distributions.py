@@ -509,6 +509,21 @@ def test_checks_can_be_switched_off():
         d.Distribution.set_default_validate_args(3)
 
 
+@pytest.mark.parametrize("name", ["HalfNormal", "HalfCauchy"])
+def test_halves_of_symmetric_families_below_zero_and_at_other_dtypes(name):
+    found = []
+    for t in both():
+        d = getattr(t.distributions, name)(t.tensor([1.0, 2.0, 0.5, 3.0]), validate_args=False)
+        x = t.tensor([-1.0, 0.0, 2.0, float("nan")], dtype=t.float64, requires_grad=True)
+        p = d.log_prob(x)
+        p.sum().backward()
+        found.append((p, x.grad, p.grad_fn.name()))
+    (theirs, by_theirs, node), (ours, by_ours, own_node) = found
+    assert own_node == node
+    same(ours, theirs)
+    same(by_ours, by_theirs)
+
+
 def test_families_of_ones_own():
     "A subclass with its own constructor says so when it is expanded; a rule for it may be registered."
     t, d = autograd_nb, autograd_nb.distributions

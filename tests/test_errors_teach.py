@@ -176,6 +176,15 @@ def test_parts_of_modules_lists_and_dicts_have_names():
         weights["first"] + torch.ones(2)
 
 
+def test_what_a_program_holds_many_times_does_not_hide_a_name():
+    shared = [[[0] * 90] * 90] * 90                     # hundreds of thousands of parts, four objects
+    several = {"again": shared, "and again": [shared] * 90}
+    weights = {"last": torch.ones(2, 3)}
+    with pytest.raises(RuntimeError, match=r"weights\['last'\]"):
+        weights["last"] + torch.ones(2)
+    assert len(several) == 2
+
+
 def test_a_loop_that_carries_its_graph_is_recognised_only_where_it_is_one():
     w = torch.tensor(0.5, requires_grad=True)
     h = w * 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import graphviz
 import pytest
+from _custom import Square
 
 import autograd_nb as torch
 from autograd_nb.viz import make_dot, make_dot_from_trace
@@ -45,16 +46,6 @@ def test_saved_fields_are_listed_below_the_name_and_drawn_in_orange():
 
 
 def test_saved_tensors_of_custom_functions_are_always_drawn():
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * g * ctx.saved_tensors[0]
-
     y = Square.apply(torch.ones(2).requires_grad_())
     assert "fillcolor=orange" in make_dot(y).source
     y.sum().backward()

@@ -620,34 +620,50 @@ def wire(ctx, args, output):
     """Make the outputs of `forward` results of the node `ctx`, if one is wanted, and save what is
     to be saved. Returns them as `apply` does.
     """
-    modes = LOCAL.modes
-    recording = not modes.no_record and any(e is not None for e in ctx.inputs)
-    outputs = output if isinstance(output, tuple) else (output,)
-    inputs = {id(a) for a in args if isinstance(a, TensorBase)}
-    dirty = _marked(ctx, 'dirty_tensors', _NO_DIRTY)
-    fixed = _marked(ctx, 'non_differentiable', _NO_FIXED)
-    if dirty: _note_writes(ctx, outputs, inputs, dirty, fixed, recording)
-    _produce(ctx, outputs, fixed, recording)
-    view_kind, finished, numbers = _view_kind(ctx, args, outputs), [], {}
-    for nr, (given, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
-        if dtype is None:
-            finished.append(given)
-            continue
-        o, written = given, id(given) in dirty
-        if id(given) in inputs and not (written and differentiable):
-            o = _input_returned(ctx, given, written, differentiable, recording)
-        if recording:
-            numbers[id(given)] = nr
-            edge = (OutputEdge(ctx, nr) if len(outputs) > 1 else ctx) if differentiable else None
-            if written and differentiable: _new_history(ctx, args, o, edge)
-            else: o._node = edge
-        if o._base is not None and not written and (differentiable or not recording):
-            o._meta.view = view_kind
-        finished.append(o)
-    if recording: _keep(ctx, inputs, dirty, numbers)
-    ctx.phase = 'done' if recording else 'constant'
+    returned = _Returned(ctx, args, output)
+    if returned.dirty: _note_writes(returned)
+    _produce(ctx, returned.outputs, returned.fixed, returned.recording)
+    returned.view_kind = _view_kind(ctx, args, returned.outputs)
+    finished = tuple([_result(returned, nr) for nr in range(len(returned.outputs))])
+    if returned.recording: _keep(returned)
+    ctx.phase = 'done' if returned.recording else 'constant'
     for name in _TENSORS: ctx.attributes.pop(name, None)
-    return tuple(finished) if isinstance(output, tuple) else finished[0]
+    return finished if isinstance(output, tuple) else finished[0]
+
+# %% ../../nbs/autograd/02_function.ipynb #11c31b1d
+class _Returned:
+    "What `forward` returned and what it asked for, on the way to results of the node `ctx`."
+
+    def __init__(self, ctx, args, output):
+        self.ctx, self.args = ctx, args
+        self.recording = not LOCAL.modes.no_record and any(e is not None for e in ctx.inputs)
+        self.outputs = output if isinstance(output, tuple) else (output,)
+        # the ids of tensors: those passed in, those changed in place, those without a gradient
+        self.inputs = {id(a) for a in args if isinstance(a, TensorBase)}
+        self.dirty = _marked(ctx, 'dirty_tensors', _NO_DIRTY)
+        self.fixed = _marked(ctx, 'non_differentiable', _NO_FIXED)
+        self.view_kind = None  # what views among the outputs are, see `_view_kind`
+        self.numbers = {}  # id of an output of the node -> which one it is
+
+# %% ../../nbs/autograd/02_function.ipynb #8f5bddba
+def _result(returned, nr):
+    "What becomes of output `nr`: the tensor that the caller of `apply` gets."
+    ctx, given, (_, dtype, differentiable) = (
+        returned.ctx, returned.outputs[nr], returned.ctx.produced[nr]
+    )
+    if dtype is None: return given
+    o, written, recording = given, id(given) in returned.dirty, returned.recording
+    if id(given) in returned.inputs and not (written and differentiable):
+        o = _input_returned(ctx, given, written, differentiable, recording)
+    if recording:
+        returned.numbers[id(given)] = nr
+        several = len(returned.outputs) > 1
+        edge = (OutputEdge(ctx, nr) if several else ctx) if differentiable else None
+        if written and differentiable: _new_history(ctx, returned.args, o, edge)
+        else: o._node = edge
+    if o._base is not None and not written and (differentiable or not recording):
+        o._meta.view = returned.view_kind
+    return o
 
 # %% ../../nbs/autograd/02_function.ipynb #3c29a2eb
 _NO_DIRTY = 'mark_dirty can only accept variables, but argument {} is of type {}'
@@ -681,18 +697,20 @@ def _produce(ctx, outputs, fixed, recording=True):
     ctx.code, ctx.lasti = caller()
 
 # %% ../../nbs/autograd/02_function.ipynb #bf08d702
-def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
+def _note_writes(returned):
     "Record that `forward` changed tensors in place; raises RuntimeError where it must not."
+    outputs, dirty, recording = returned.outputs, returned.dirty, returned.recording
     if any(t not in {id(o) for o in outputs} for t in dirty):
         raise RuntimeError(
             'Some elements marked as dirty during the forward method were not returned as output.'
             ' The inputs that are modified inplace must all be outputs of the Function.'
         )
-    name, written = ctx._forward_cls.__name__, [o for o in outputs if id(o) in dirty]
+    name, written = returned.ctx._forward_cls.__name__, [o for o in outputs if id(o) in dirty]
     for o in written:
         JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
-        if recording and o._base is not None and id(o) in inputs and len(outputs) > 1:
+        passed = id(o) in returned.inputs
+        if recording and o._base is not None and passed and len(outputs) > 1:
             raise RuntimeError(
                 'If your Function modifies inplace an input that is a view of another Tensor, your'
                 ' Function cannot return more than one Tensor. This is not supported by the current'
@@ -701,9 +719,9 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
                 ' splitting it into two Functions: one doing the inplace that returns a single'
                 ' Tensor and a second one that does the other operations).'
             )
-        if not LOCAL.modes.no_record and id(o) not in fixed:
+        if not LOCAL.modes.no_record and id(o) not in returned.fixed:
             refuse_write(o, o.requires_grad, name, 'has been')
-        if recording and id(o) not in inputs:
+        if recording and not passed:
             warnings.warn(
                 'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'
                 ' input, there is no need to pass it to mark_dirty().',
@@ -758,9 +776,9 @@ def _view_kind(ctx, args, outputs):
     return None if outputs[0]._base is x or outputs[0]._base is x._base else kind
 
 # %% ../../nbs/autograd/02_function.ipynb #20d1dab1
-def _keep(ctx, inputs, dirty, numbers):
+def _keep(returned):
     "Store what is to be saved."
-    saving, kept = LOCAL.modes.saving, []
+    ctx, numbers, saving, kept = returned.ctx, returned.numbers, LOCAL.modes.saving, []
     for i, t in enumerate(ctx.wish('to_save')):
         if t is None:
             kept.append(None)
@@ -770,7 +788,8 @@ def _keep(ctx, inputs, dirty, numbers):
                 f'save_for_backward can only save variables, but argument {i} is of type'
                 f' {type(t).__name__}. Store it as an attribute: ctx.value = ...'
             )
-        mine = id(t) in numbers and (id(t) not in inputs or id(t) in dirty)
+        passed = id(t) in returned.inputs and id(t) not in returned.dirty
+        mine = id(t) in numbers and not passed
         if not mine and t.is_inference():
             raise inference_error(t, ctx._forward_cls.__name__)
         edge = (numbers[id(t)] if ctx.produced[numbers[id(t)]][2] else None) if mine else t._node

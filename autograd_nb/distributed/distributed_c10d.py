@@ -535,6 +535,18 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
 
 all_gather_single = _all_gather_base = all_gather_into_tensor
 
+def _listing(group, rank, group_rank, tensors, name, role):
+    """The rank in the group of the one process that gives a list of all processes' tensors, the
+    first unless another is named; ValueError if this one should have given its list and has not, or
+    the other way round. `name`: the argument, `role`: what such a process is called.
+    """
+    root = _member(group, 0 if rank is None and group_rank is None else rank, group_rank)
+    if root == group.rank() and not tensors:
+        raise ValueError(f'Argument ``{name}`` must be specified on {role} rank.')
+    if root != group.rank() and tensors:
+        raise ValueError(f'Argument ``{name}`` must NOT be specified on non-{role} ranks.')
+    return root
+
 @replayed_as_call
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     "The tensors of all processes arrive in process `dst`, in `gather_list`."
@@ -544,11 +556,7 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
     _same_dtype(tensor, gather_list)
     if _outside(group, 'gather'): return None
     group = _given(group)
-    root = _member(group, 0 if dst is None and group_dst is None else dst, group_dst)
-    if root == group.rank() and not gather_list:
-        raise ValueError('Argument ``gather_list`` must be specified on destination rank.')
-    if root != group.rank() and gather_list:
-        raise ValueError('Argument ``gather_list`` must NOT be specified on non-destination ranks.')
+    root = _listing(group, dst, group_dst, gather_list, 'gather_list', 'destination')
     return _given_work(group.gather(gather_list or None, tensor, root), async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #d0d03435
@@ -561,11 +569,7 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
     _same_dtype(tensor, scatter_list)
     if _outside(group, 'scatter'): return None
     group = _given(group)
-    root = _member(group, 0 if src is None and group_src is None else src, group_src)
-    if root == group.rank() and not scatter_list:
-        raise ValueError('Argument ``scatter_list`` must be specified on source rank.')
-    if root != group.rank() and scatter_list:
-        raise ValueError('Argument ``scatter_list`` must NOT be specified on non-source ranks.')
+    root = _listing(group, src, group_src, scatter_list, 'scatter_list', 'source')
     return _given_work(group.scatter(tensor, scatter_list or None, root), async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #1addbdfd

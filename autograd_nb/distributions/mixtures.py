@@ -10,14 +10,14 @@ __all__ = ['MixtureSameFamily', 'LogitRelaxedBernoulli', 'ExpRelaxedCategorical'
 import math
 
 from ..arrays.topics import take_topics
-from ..creation import arange, full_like, rand, zeros_like
+from ..creation import arange, as_tensor, full_like, rand
 from . import constraints
 from .distribution import Distribution, broadcast_all, clamp_probs
 from .families import Categorical, Cauchy, _Binary, _Tries
 from autograd_nb.distributions.transforms import (
-    AbsTransform, ExpTransform, SigmoidTransform, TransformedDistribution, _without_init
+    ExpTransform, SigmoidTransform, TransformedDistribution, _Folded, _without_init
 )
-from ..functions import broadcast_tensors, where
+from ..functions import broadcast_tensors
 from ..graph.modes import no_grad
 from ..tensor.random_numbers import binomial
 
@@ -312,32 +312,14 @@ take_topics(Binomial, (_BinomialFacts,))
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #56f09138
 @_without_init
-class HalfCauchy(TransformedDistribution):
+class HalfCauchy(_Folded):
     "|x| for Cauchy-distributed x around 0."
 
-    arg_constraints, support, has_rsample = (
-        {'scale': constraints.positive},
-        constraints.nonnegative,
-        True,
-    )
-
     def __init__(self, scale, validate_args=None):
-        super().__init__(
-            Cauchy(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args
-        )
+        super().__init__(Cauchy(0, scale, validate_args=False), validate_args)
 
-    scale = property(lambda self: self.base_dist.scale)
     mean = variance = property(lambda self: full_like(self.scale, math.inf))
-    mode = property(lambda self: zeros_like(self.scale))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
-        return where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
-
-    def cdf(self, value):
-        if self._validate_args: self._validate_sample(value)
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, prob): return self.base_dist.icdf((prob + 1) / 2)
-
-    def entropy(self): return self.base_dist.entropy() - math.log(2)
+        return super().log_prob(as_tensor(value, dtype=self.scale.dtype, device=self.scale.device))

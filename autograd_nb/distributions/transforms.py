@@ -21,7 +21,7 @@ from autograd_nb.distributions.distribution import (
     Distribution, broadcast_all, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 )
 from .families import Independent, Normal, Uniform
-from ..functions import Size, cat, stack
+from ..functions import Size, cat, stack, where
 from ..graph.modes import no_grad
 from ..linalg import cholesky
 from ..nn.functional import logsigmoid, pad, softplus
@@ -925,9 +925,8 @@ class LogNormal(TransformedDistribution):
     def entropy(self): return self.base_dist.entropy() + self.loc
 
 # %% ../../nbs/distributions/04_transforms.ipynb #3d1ada8e
-@_without_init
-class HalfNormal(TransformedDistribution):
-    "|x| for normal x with mean 0 and standard deviation `scale`."
+class _Folded(TransformedDistribution):
+    "|x| for x that is spread symmetrically around 0, as far as `scale` says."
 
     arg_constraints, support, has_rsample = (
         {'scale': constraints.positive},
@@ -935,19 +934,15 @@ class HalfNormal(TransformedDistribution):
         True,
     )
 
-    def __init__(self, scale, validate_args=None):
-        super().__init__(
-            Normal(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args
-        )
+    def __init__(self, symmetric, validate_args):
+        super().__init__(symmetric, AbsTransform(), validate_args=validate_args)
 
     scale = property(lambda self: self.base_dist.scale)
-    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
     mode = property(lambda self: zeros_like(self.scale))
-    variance = property(lambda self: self.scale.pow(2) * (1 - 2 / math.pi))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
-        return (self.base_dist.log_prob(value) + math.log(2)).masked_fill(~(value >= 0), -math.inf)
+        return where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
 
     def cdf(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -956,6 +951,16 @@ class HalfNormal(TransformedDistribution):
     def icdf(self, prob): return self.base_dist.icdf((prob + 1) / 2)
 
     def entropy(self): return self.base_dist.entropy() - math.log(2)
+
+@_without_init
+class HalfNormal(_Folded):
+    "|x| for normal x with mean 0 and standard deviation `scale`."
+
+    def __init__(self, scale, validate_args=None):
+        super().__init__(Normal(0, scale, validate_args=False), validate_args)
+
+    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = property(lambda self: self.scale.pow(2) * (1 - 2 / math.pi))
 
 _EULER = 0.57721566490153286060
 

@@ -79,10 +79,12 @@ def spot_of(node):
     return '' if code is None else spot(code.co_filename, line_of(code, lasti))
 
 # %% ../../nbs/graph/00_errors.ipynb #4185822c
-def _parts(value, depth=2):
+def _parts(value, opened, depth=2):
     """Pairs (path, object) inside a list, a dict, a module or another object: `[0]`, `['a']`,
-    `.weight`.
+    `.weight`. `opened`: id of an object -> how deep it was already looked into; it is not again.
     """
+    if opened.get(id(value), -1) >= depth: return
+    opened[id(value)] = depth
     if isinstance(value, (list, tuple)):
         items = [(f'[{i}]', v) for i, v in enumerate(value[:100])]
     elif isinstance(value, dict):
@@ -102,7 +104,7 @@ def _parts(value, depth=2):
     for path, v in items:
         yield path, v
         if depth and not hasattr(v, '_array'):
-            yield from ((path + p, w) for p, w in _parts(v, depth - 1))
+            yield from ((path + p, w) for p, w in _parts(v, opened, depth - 1))
 
 def default_on_error(default):
     """A decorator: what goes wrong while an error is being explained must not take the error's
@@ -121,11 +123,11 @@ def default_on_error(default):
 
 # %% ../../nbs/graph/00_errors.ipynb #45433af5
 @default_on_error((None, None))
-def found(tensor, most=20_000):
+def found(tensor, most=5_000):
     """The name under which the user's program holds `tensor`, and the frame that does: ('w',
     frame), or (None, None). At most so many parts of lists, modules and the like are looked at.
     """
-    frames = list(user_frames())
+    frames, opened = list(user_frames()), {}
     for deep in (False, True):
         for frame in frames:
             for names in (variables(frame), frame.f_globals):
@@ -133,7 +135,7 @@ def found(tensor, most=20_000):
                     if name.startswith('_') or name in ('In', 'Out'): continue
                     if value is tensor: return name, frame
                     if not deep: continue
-                    for path, part in _parts(value):
+                    for path, part in _parts(value, opened):
                         if part is tensor: return name + path, frame
                         most -= 1
                         if most < 0: return None, None

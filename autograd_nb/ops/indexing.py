@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['indexed', 'FEW_PLACES', 'REMEMBERED', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims',
-           'separated', 'order_of_read', 'index', 'taken_out', 'index_add_zeros', 'added_in_single', 'all_below',
-           'scatter_into', 'all_bool', 'at', 'counted', 'spaced', 'countable', 'whole_rows', 'taken', 'along_batch',
-           'gather', 'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros',
-           'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided',
-           'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
+           'separated', 'dims_taken', 'reads', 'steps_left', 'order_of_read', 'index', 'taken_out', 'index_add_zeros',
+           'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at', 'counted', 'spaced', 'countable',
+           'whole_rows', 'taken', 'along_batch', 'gather', 'check_index', 'picked', 'place_back', 'picked_so_far',
+           'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order',
+           'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at',
+           'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -175,29 +176,36 @@ def separated(index):
     return bool(places) and places != list(range(places[0], places[0] + len(places)))
 
 # %% ../../nbs/ops/05_indexing.ipynb #30b8842b
+def dims_taken(x, index):
+    "How many dimensions of `x` each part of an `index` with one Ellipsis takes."
+    taken = [np.ndim(v) if reads(v) and is_mask(v) else int(v is not None) for v in index]
+    rest = next(k for k, v in enumerate(index) if v is ...)
+    taken[rest] = 0
+    taken[rest] = x.ndim - sum(taken)
+    return taken
+
+def reads(v):
+    "Whether a part of an index is an array (or list), which reads places one by one."
+    return is_array(v) or isinstance(v, list)
+
+def steps_left(x, v, d, n):
+    """The steps in memory of the result's dimensions for which no places are read, as far as they
+    come from the part `v` of an index, which takes `n` dimensions of `x` from `d` on.
+    """
+    if v is None: return [x.shape[d] * x.strides[d] if d < x.ndim else x.itemsize]
+    return x.strides[d : d + n] if v is ... or isinstance(v, slice) else []
+
 def order_of_read(x, index, shape):
     """The order in memory of the dimensions of `x[index]`, which has this `shape`: those that no
     array reads lie as in `x`, and those of the places that are read in rows.
     """
-    read = [(k, v) for k, v in enumerate(index) if is_array(v) or isinstance(v, list)]
-    lie = {k: np.ndim(v) if is_mask(v) else 1 for k, v in read}  # how many dimensions each reads
-    taken = sum(lie.get(k, v is not None and v is not ...) for k, v in enumerate(index))
-    steps, start, d = [], None, 0
-    for k, v in enumerate((*index, ...)):
-        n = lie.get(k, 1)
-        if k in lie:
-            if start is None: start = len(steps)
-        elif v is None:
-            steps.append(x.shape[d] * x.strides[d] if d < x.ndim else x.itemsize)
-            continue
-        elif v is ...:
-            n, taken = x.ndim - taken, x.ndim
-            steps += x.strides[d : d + n]
-        elif isinstance(v, slice):
-            steps.append(x.strides[d])
-        d += n
-    if start is None: return tuple(range(len(shape)))  # no array reads
-    if separated(index): start = 0
+    first = next((k for k, v in enumerate(index) if reads(v)), None)
+    if first is None: return tuple(range(len(shape)))
+    if not any(v is ... for v in index): index = *index, ...
+    taken = dims_taken(x, index)
+    parts = [steps_left(x, v, sum(taken[:k]), taken[k]) for k, v in enumerate(index)]
+    before, steps = sum(map(len, parts[:first])), [s for part in parts for s in part]
+    start = 0 if separated(index) else before
     end = start + len(shape) - len(steps)
     own = *steps[:start], *(0 for _ in shape[start:end]), *steps[start:]
     places = [math.prod(shape[k + 1 : end]) if start <= k < end else 0 for k in range(len(shape))]
@@ -207,7 +215,7 @@ def order_of_read(x, index, shape):
 @op(
     jvp=linear,
     batch=_index_batch,
-    node=lambda index, node: node,
+    node=lambda index, node, in_rows: node,
     held=('index',),
     samples=[
         (N(5, 3), dict(index=(np.array([0, 0, 2]),))),
@@ -216,10 +224,12 @@ def order_of_read(x, index, shape):
         (N(3, 4, 5), dict(index=(np.array([0, 1]), slice(None), np.array([1, 1])))),
     ],
 )
-def index(x, *, index, node='IndexBackward0'):
-    "`x[index]` with arrays of integers or bools among the indices: a copy."
+def index(x, *, index, node='IndexBackward0', in_rows=False):
+    """`x[index]` with arrays of integers or bools among the indices: a copy, which lies in memory
+    as `x` does, or `in_rows`.
+    """
     found = x[index]
-    if x.flags.c_contiguous or node == 'IndexSelectBackward0': return row_major(found)
+    if in_rows or x.flags.c_contiguous: return row_major(found)
     return laid(found, order_of_read(x, full(index), found.shape))
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))

@@ -16,7 +16,7 @@ from ..graph.modes import LOCAL, SWITCH, next_sequence_number
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, OutputEdge, Unreached, tensor_like, wire_node
 )
-from ..layers.extras import GradBox, TensorExtras, extras_of
+from ..layers.extras import GradBox, TensorExtras, extras_of, living
 from ..graph.op import REGISTRY
 from ..layers.hooks import hooks_of
 from ..layers.inference import inference_extras
@@ -52,7 +52,7 @@ def view_meta(x, o):
         if views is None:
             views = known.views = []
         elif (n := len(views)) > 16 and not n & (n - 1):
-            views[:] = [r for r in views if r() is not None]  # now and then, forget the dead
+            views[:] = living(views)  # now and then, forget the dead
         views.append(weakref.ref(o))
     meta.base = base
     if not SWITCH.plain:
@@ -78,7 +78,7 @@ def view_metas(x, outs, many):
     if not LOCAL.modes.no_record and first.view != 'inference': first.view = 'multi'
     base, version, views = first.base, first.version, first.base._meta.views
     if len(views) > 16 and (len(views) + len(outs)).bit_length() > len(views).bit_length():
-        views[:] = [r for r in views if r() is not None]
+        views[:] = living(views)
     for o in outs[1:]:
         meta = o._meta = TensorExtras()
         meta.base, meta.view = base, first.view

@@ -627,8 +627,9 @@ def _as_element(number, tensor):
     """A number as `_held` gives it where PyTorch makes a tensor of it first: what is too large for
     half precision becomes infinite.
     """
-    if tensor._array.dtype.itemsize == 2 and tensor._array.dtype.kind in 'fV': return number
-    return _held(number, tensor)
+    half = tensor._array.dtype.itemsize == 2 and tensor._array.dtype.kind in 'fV'
+    if not half: return _held(number, tensor)
+    return fitting(number, np.dtype(float)) if number.__class__ is builtins.complex else number
 
 def _choice(number, tensor):
     "A number of `where`; beside integers one with a point decides the dtype itself."

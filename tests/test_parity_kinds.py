@@ -175,6 +175,10 @@ def test_calls_that_are_answered(call):
     agree(f"a = {MATRIX}", f"b = {call.replace('inf', repr('inf').join(['float(', ')']))}")
 
 
+def test_written_to_a_single_element():
+    agree(f"a = {MATRIX}", "b = a.detach().clone()", "b[1, torch.tensor(True), 0] = torch.tensor([5.0], dtype=torch.float64)")
+
+
 @pytest.mark.parametrize("data", ["2**100", "[2**100, 1]", "[2.5, 2**100]", "-2**70", "[True, 2**64]", "[1j, 2**90]", "2**2000"])
 @pytest.mark.parametrize("dtype", ["None", "torch.float64", "torch.float32", "torch.complex128", "torch.int64"])
 def test_whole_numbers_beyond_the_processors(data, dtype):

@@ -276,6 +276,7 @@ m.__setitem__(torch.tensor([0]), m.numpy())
 m.__setitem__(0, m.numpy()[0, 0])
 m.__setitem__(0, {})
 m.__setitem__(9, [1.0])
+m.half().__setitem__(0, 1j)
 m[m.numpy()[0, 0] > 1]
 m[1.0:]
 m[:, ::-1, 0]

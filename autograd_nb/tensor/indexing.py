@@ -77,7 +77,9 @@ class StraightPut:
                 array[index] = value
             else:
                 first, rest = F._basic_first(index)
-                (array if first is None else array[first])[rest] = value
+                if first is None: array[rest] = value
+                else:  # the Ellipsis keeps a single element an array
+                    array[first if Ellipsis in first else (*first, ...)][rest] = value
         except (IndexError, ValueError, OverflowError):
             return False  # nothing was written
         written(self, array, 'copy_' if basic else 'index_put_')

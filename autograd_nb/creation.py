@@ -169,8 +169,11 @@ def _array_of(data, dtype):
     if isinstance(data, (list, tuple)) and data and type(data[0]) is np.ndarray:
         warnings.warn(_OF_ARRAYS, UserWarning, stacklevel=3)
     if _holds_typed(data):
-        data = _numbers(data, dtype, kinds := [], _depth(data))
-        if dtype is None: dtype = functools.reduce(promote_types, kinds)
+        given, depth = data, _depth(data)
+        data = _numbers(given, dtype, kinds := [], depth)
+        if dtype is None:
+            dtype = functools.reduce(promote_types, kinds)
+            if dtype.category == 'int': _numbers(given, dtype, [], depth)  # which may refuse one
     try: array = np.array(data)
     except ValueError: array = _of_first_sizes(data)
     if array.dtype == object: array = _of_large_numbers(array, dtype)

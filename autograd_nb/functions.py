@@ -32,6 +32,7 @@ from collections import namedtuple
 import sys
 import numpy as np
 from .forms import forms
+from .outputs import APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
 
 # %% ../nbs/tensor/02_functions.ipynb #a7107285
 from .arrays.cupy_backend import copy_array, is_on_device, library_of
@@ -40,19 +41,20 @@ from autograd_nb.arrays.dtypes import (
     TYPE_NAMES, get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
 )
 from autograd_nb.arrays.numpy_backend import (
-    address, constant, is_array, spread, storage_of
+    address, constant, is_array, is_half, row_major, spread, storage_of
 )
 from autograd_nb.graph.errors import (
     broadcast_error, combination_error, count_error, dim_error, dtypes_error, expand_error,
-    inference_write_error,
-    join_error, kind_error, mask_error, overlap_error, own_copy, range_error, row_error,
-    view_size_error
+    inference_write_error, join_error, kind_error, mask_error, overlap_error, own_copy,
+    range_error, row_error, view_size_error
 )
 from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
 )
 from .graph.modes import LOCAL
-from .argument_types import numbers_first, refused, reordered, warn_once
+from autograd_nb.argument_types import (
+    numbers_first, refused, reordered, type_name as kind_name, warn_once
+)
 from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
@@ -77,7 +79,6 @@ import autograd_nb.ops.scatter
 import autograd_nb.ops.special
 import autograd_nb.ops.training
 import autograd_nb.ops.windows  # noqa: F401  (these register their operations)
-from .outputs import APART, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
 from .ops.linalg import matmul as _matmul, unrecorded
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
@@ -200,6 +201,8 @@ def dim_of(dim, ndim):
         if 0 <= dim < ndim: return dim
         if -ndim <= dim < 0: return dim + ndim
     n = builtins.max(ndim, 1)
+    if isinstance(dim, TensorBase) and dim._array.dtype.kind in 'iu' and not dim._array.ndim:
+        dim = dim.item()
     if not isinstance(dim, (int, np.integer)):
         caller = _public_name(sys._getframe(1))
         raise TypeError(
@@ -296,6 +299,8 @@ def into(out, result, name=None, given=None):
         name, given = name or _schema_name(frame), frame.f_locals
     if isinstance(result, tuple):
         kind, results = type(result), []
+        if kind is not tuple and len(out) != len(result):
+            raise TypeError(f'expected tuple of {len(result)} elements but got {len(out)}')
         for o, r in zip(out, result): results.append(into(o, r, name, given))
         return kind(results) if kind is tuple else kind(*results)
     if LOCAL.modes.transforms and (out.__class__ in WRAPPERS or result.__class__ in WRAPPERS):
@@ -305,6 +310,8 @@ def into(out, result, name=None, given=None):
                 ' an out= function'
             )
         return out.copy_(result)
+    if not isinstance(out, TensorBase):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad:
             raise RuntimeError(
@@ -320,7 +327,7 @@ def into(out, result, name=None, given=None):
     elementwise = name in REGISTRY and REGISTRY[name].batch is pointwise
     if not resized or elementwise or name in UNSPREAD: _refuse_spread(out)
     if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
-    if resized: _resize(out, result._array)
+    if resized: _resize(out, row_major(result._array) if name in IN_ROWS else result._array)
     announce(out._array)
     out._array[...] = result._array
     JOURNAL.bump(out._array, 'out=', None if out._meta is None else out._meta.version)
@@ -620,8 +627,9 @@ def _as_element(number, tensor):
     """A number as `_held` gives it where PyTorch makes a tensor of it first: what is too large for
     half precision becomes infinite.
     """
-    if tensor._array.dtype.itemsize == 2 and tensor._array.dtype.kind in 'fV': return number
-    return _held(number, tensor)
+    half = tensor._array.dtype.itemsize == 2 and tensor._array.dtype.kind in 'fV'
+    if not half: return _held(number, tensor)
+    return fitting(number, np.dtype(float)) if number.__class__ is builtins.complex else number
 
 def _choice(number, tensor):
     "A number of `where`; beside integers one with a point decides the dtype itself."
@@ -744,7 +752,7 @@ def masked_fill(input, mask, value):
     if mask._array.dtype != bool:
         raise RuntimeError(
             'masked_fill_ only supports boolean masks, but got mask with dtype'
-            f' {FROM_NUMPY[mask._array.dtype]!r}'
+            f' {c_name(mask._array)}'
         )
     if isinstance(value, TensorBase):
         if value._array.ndim:
@@ -1537,12 +1545,14 @@ def view(input, *shape, size=None, dtype=None):
 @forms('method')
 def view_as(input, other):
     "`view` with the shape of `other`."
+    need_tensor(other, 'view_as', 'other')
     return view(input, other._array.shape)
 
 # %% ../nbs/tensor/02_functions.ipynb #aeb4b2ab
 @forms('method')
 def reshape_as(input, other):
     "`reshape` with the shape of `other`."
+    need_tensor(other, 'reshape_as', 'other')
     return reshape(input, other._array.shape)
 
 @forms('function method')
@@ -1719,12 +1729,13 @@ def expand(input, *sizes):
 
 _expand = _op['expand']
 
+# %% ../nbs/tensor/02_functions.ipynb #05a979c6
 @forms('method')
 def expand_as(input, other):
     "`expand` to the shape of `other`."
+    need_tensor(other, 'expand_as', 'other')
     return expand(input, other._array.shape)
 
-# %% ../nbs/tensor/02_functions.ipynb #05a979c6
 @forms('function method')
 def broadcast_to(input, *size):
     "`expand` to `size`."
@@ -1924,6 +1935,7 @@ def split(input, split_size_or_sections, dim=0):
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
     sizes = split_size_or_sections
+    if isinstance(sizes, TensorBase) and not sizes._array.ndim: sizes = sizes.item()
     if isinstance(sizes, int):
         if sizes == 0 and n:
             raise RuntimeError(
@@ -1935,13 +1947,20 @@ def split(input, split_size_or_sections, dim=0):
             )
         sizes = ((sizes,) * (n // sizes) + (n % sizes,) * (n % sizes > 0)) if n else (0,)
         return _split(input, sizes=sizes, dim=d)
-    return _split(input, sizes=tuple(sizes), dim=d, node='SplitWithSizesBackward0')
+    sizes = tuple(sizes)
+    if builtins.any(s < 0 for s in sizes):
+        raise RuntimeError(
+            'split_with_sizes expects split_sizes have only non-negative entries, but got'
+            f' split_sizes={list(sizes)}'
+        )
+    return _split(input, sizes=sizes, dim=d, node='SplitWithSizesBackward0')
 
 _split = _op['split']
 
 @forms('function method', numpy_names=True)
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."
+    if isinstance(chunks, TensorBase): chunks = chunks.item()
     if chunks < 1:
         raise RuntimeError(f'chunk expects `chunks` to be greater than 0, got: {chunks}')
     if not input._array.ndim:
@@ -2161,6 +2180,8 @@ _MASKS_OF_BYTES = (
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
+    number = not a.ndim and a.dtype.kind in 'iu' and a.dtype != np.uint8
+    if number and is_array(a): return int(a), True
     if a.dtype.char not in '?Bilq':
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
@@ -2168,7 +2189,6 @@ def _tensor_entry(i):
     if a.dtype == np.uint8:
         warnings.warn(_MASKS_OF_BYTES, UserWarning, stacklevel=5)
         a = a.astype(bool)
-    if not a.ndim and a.dtype.kind in 'iu' and is_array(a): return int(a), True
     return a, False
 
 def _bare(v):
@@ -2180,11 +2200,21 @@ def _sequence_entry(i):
     "An array, or a list of numbers and tensors, as an array."
     if not is_array(i):
         i = np.asarray([_bare(v) for v in i] if isinstance(i, (list, tuple)) else i)
-    return i.astype(np.int64) if not i.size and i.dtype.kind == 'f' else i
+    if i.dtype.kind == 'f': return i.astype(np.int64)  # [0.5] is [0]
+    if i.dtype.kind == 'U': raise TypeError("new(): invalid data type 'str'")
+    if i.dtype.kind == 'c':
+        raise TypeError("'complex' object cannot be interpreted as an integer")
+    if i.dtype.kind == 'O' and None in i.reshape(-1).tolist():
+        raise RuntimeError('Could not infer dtype of NoneType')
+    return i
 
 def _slice_entry(i):
     if i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: return i
-    s = slice(*(v if v is None else v.__index__() for v in (i.start, i.stop, i.step)))
+    try: s = slice(*(v if v is None else v.__index__() for v in (i.start, i.stop, i.step)))
+    except AttributeError:
+        raise TypeError(
+            'slice indices must be integers or None or have an __index__ method'
+        ) from None
     if s.step == 0: raise ValueError('slice step cannot be zero')
     if s.step is not None and s.step < 0: raise ValueError('step must be greater than zero')
     return s
@@ -2194,13 +2224,13 @@ def _entry(i):
     if isinstance(i, TensorBase): return _tensor_entry(i)
     if i.__class__ is slice: return _slice_entry(i), True
     if is_array(i) or isinstance(i, (list, tuple, range)): return _sequence_entry(i), False
-    if isinstance(i, (builtins.bool, np.bool_)): return np.array(builtins.bool(i)), False
+    if isinstance(i, builtins.bool): return np.array(i), False
     if i is None or i is Ellipsis: return i, True
-    if hasattr(i, '__index__'): return i.__index__(), True
+    if hasattr(i, '__index__') and not isinstance(i, np.bool_): return i.__index__(), True
     if isinstance(i, str): raise TypeError("new(): invalid data type 'str'")
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables"
-        f" are valid indices (got {type(i).__name__})"
+        f" are valid indices (got {kind_name(i)})"
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #eeb80a9f
@@ -2222,10 +2252,16 @@ def _one_ellipsis(index, ndim):
     return index[:first] + rest
 
 # %% ../nbs/tensor/02_functions.ipynb #6bf8510d
+def _dims_named(i):
+    "How many dimensions one entry of an index names."
+    if isinstance(i, TensorBase): return i._array.ndim if i._array.dtype.char in '?B' else 1
+    return int(i is not None and i is not Ellipsis and not isinstance(i, builtins.bool))
+
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
     """
+    several = isinstance(index, (tuple, list, TensorBase)) or is_array(index)
     if isinstance(index, list): index = _list_as_index(index)
     elif not isinstance(index, tuple): index = (index,)
     elif builtins.sum(i is Ellipsis for i in index) > 1: index = _one_ellipsis(index, len(shape))
@@ -2245,12 +2281,17 @@ def _indices(index, shape):
             break
     else:
         return index, True
-    out, basic = [], True
+    if several and builtins.sum(map(_dims_named, index)) > len(shape):
+        raise IndexError(f'too many indices for tensor of dimension {len(shape)}')
+    out, basic, empty = [], True, False
     for i in index:
         if i.__class__ is not int:
             i, view = _entry(i)
             basic = basic and view
+            empty = empty or is_array(i) and not i.size and i.dtype == bool
         out.append(i)
+    wrong = _wrong_place(out, shape) if empty else None  # NumPy takes any empty mask
+    if wrong is not None: raise wrong
     return tuple(out), basic
 
 # %% ../nbs/tensor/02_functions.ipynb #3e9270b4
@@ -2298,13 +2339,12 @@ def _place_error(a, size, d):
     return IndexError(f'index {bad} is out of bounds for dimension {d} with size {size}')
 
 # %% ../nbs/tensor/02_functions.ipynb #c09bfaf4
-def _index_error(error, index, shape):
-    "PyTorch's words for a failed index."
-    found = None if shape else _scalar_index_error(index)
-    if found is not None: return found
-    is_mask = lambda a: is_array(a) and a.dtype == bool
+def _masks(a): return is_array(a) and a.dtype == bool
+
+def _wrong_place(index, shape):
+    "PyTorch's error for the first entry of an index that does not fit the `shape`, or None."
     used = builtins.sum(
-        a.ndim if is_mask(a) else 1 for a in index if a is not None and a is not Ellipsis
+        a.ndim if _masks(a) else 1 for a in index if a is not None and a is not Ellipsis
     )
     if used > len(shape):
         return IndexError(f'too many indices for tensor of dimension {len(shape)}')
@@ -2314,10 +2354,20 @@ def _index_error(error, index, shape):
         if a is Ellipsis:
             d += len(shape) - used
             continue
-        found = _mask_error(a, shape, d) if is_mask(a) else _place_error(a, shape[d], d)
+        found = _mask_error(a, shape, d) if _masks(a) else _place_error(a, shape[d], d)
         if found is not None: return found
-        d += a.ndim if is_mask(a) else 1
-    arrays = [a.shape for a in index if is_array(a) and not is_mask(a)]
+        d += a.ndim if _masks(a) else 1
+    return None
+
+def _index_error(error, index, shape):
+    "PyTorch's words for a failed index."
+    found = None if shape else _scalar_index_error(index)
+    if found is None: found = _wrong_place(index, shape)
+    if found is not None: return found
+    arrays = []
+    for a in index:
+        if _masks(a): arrays += [(int(a.sum()),)] * builtins.max(a.ndim, 1)
+        elif is_array(a): arrays.append(a.shape)
     if len(arrays) > 1:
         return IndexError(
             'shape mismatch: indexing tensors could not be broadcast together with shapes '
@@ -2599,7 +2649,8 @@ def _scatter_by(input, d, index, src, reduce):
         _refuse_other_dtype(input, src)
     _check_places('scatter', input, d, index, src)
     kind = 'scatter_add' if reduce == 'add' else 'scatter_product'
-    made = _op[kind](input.detach(), src.detach(), index, dim=d)
+    if not index._array.size: made = input.detach().clone()  # whatever its dimensions are
+    else: made = _op[kind](input.detach(), src.detach(), index, dim=d)
     return underivable(made, 'aten::scatter', input, given)
 
 # %% ../nbs/tensor/02_functions.ipynb #02d1da35
@@ -2724,6 +2775,7 @@ def median(input, dim=None, keepdim=False, *, out=None):
         if dim is None: raise TypeError('median() missing 1 required positional arguments: "dim"')
         return into(out, median(input, dim, keepdim))
     if dim is None: return _op['median'](input)
+    refuse_kinds(input, 'b', 'median_out')
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         return return_median(*only(input, 'MedianBackward1'))
@@ -2741,6 +2793,20 @@ def median(input, dim=None, keepdim=False, *, out=None):
     return return_median(values, index)
 
 # %% ../nbs/tensor/02_functions.ipynb #aaaedf6d
+def _distinct(a, dim):
+    "The distinct elements of an array, or its slices along `dim`, where each went, how often."
+    if dim is not None and 0 in (*a.shape[:dim], *a.shape[dim + 1 :]):
+        raise RuntimeError(
+            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
+        )
+    wide = a.astype(np.float32) if is_half(a) else a  # NumPy does not sort NaN of bfloat16
+    kept = dict(return_inverse=True, return_counts=True, equal_nan=False)
+    if dim is not None: values, inverse, counts = np.unique(wide, axis=dim, **kept)
+    elif wide.dtype.kind == 'f' and np.isnan(wide).any():  # in their order, each NaN its own
+        values, _, inverse, counts = np.unique(wide, return_index=True, **kept)
+    else: values, inverse, counts = np.unique(wide, **kept)
+    return values.astype(a.dtype), inverse, counts
+
 @forms('function method')
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements in order, where each element went (`return_inverse`), how often each
@@ -2751,9 +2817,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     if input._array.__class__ is BatchedArray: raise dynamic_error('_unique2')
     name = '_unique2' if dim is None else 'unique_dim'
     if dim is not None: dim = dim_of(dim, input._array.ndim)
-    values, inverse, counts = np.unique(
-        input._array, return_inverse=True, return_counts=True, axis=dim
-    )
+    values, inverse, counts = _distinct(input._array, dim)
     out = (
         [underivable(tensor_like(values), name, input)]
         + (

@@ -728,7 +728,7 @@ def matrix_power(A, n, *, out=None):
             f' {A._array.shape[-2]} by {A._array.shape[-1]} matrices'
         )
     n = F.as_int(n, 'linalg_matrix_power', 'n', 2)
-    if n == -1: return inv(A, out=out)
+    if n == -1: return into(out, inv(A))
     if n < 0: A, n = inv(A), -n
     if n == 0:
         one = constant_input(tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype)))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'SAME_DTYPE', 'OF_ONE_KERNEL', 'OF_ONE_KERNEL_TOO', 'AND_THESE', 'CASTABLE', 'SAFELY_CASTABLE', 'USUAL',
-           'RULES', 'RESIZED', 'APART', 'UNSPREAD', 'REDUCTIONS', 'castable', 'same', 'same_kind', 'Rule',
+           'RULES', 'RESIZED', 'IN_ROWS', 'APART', 'UNSPREAD', 'REDUCTIONS', 'castable', 'same', 'same_kind', 'Rule',
            'refuse_dtype']
 
 # %% ../nbs/tensor/13_outputs.ipynb #271de347
@@ -295,6 +295,8 @@ RULES = {
 RESIZED = frozenset(
     'linspace logspace zeros ones full eye empty addbmm logsigmoid narrow_copy'.split()
 )
+# these copy a result that they have already: `out` gets its shape, and no layout
+IN_ROWS = frozenset('cholesky cholesky_solve linalg_tensorinv linalg_matrix_power'.split())
 # the arguments that may not be `out` itself, because the kernel reads them while it writes
 APART = {
     name: arguments.split()

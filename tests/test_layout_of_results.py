@@ -104,3 +104,30 @@ def test_the_order_of_dimensions():
     for order in itertools.permutations(range(3)):
         a = np.zeros((2, 3, 4)).transpose(order)
         assert a.transpose(dimension_order(a.shape, a.strides)).flags.c_contiguous
+
+
+# x: three rows of four, t: turned, s: every second column; i: two places
+OF_ONE_PLACE = """
+t.unsqueeze(0), t.unsqueeze(1), t.unsqueeze(2), s.unsqueeze(-1), s[0].unsqueeze(1)
+t[None], t[:, None], t[..., None], s[:, None, 1:], x[None, ::2], s[0][None], x[:0][None], x[:0].T[:, None]
+t.expand(1, 4, 3), t[None].expand(1, 4, 3), x[:, :1].T.expand(1, 3), s[0].expand(1, 2), s[0].expand(1, 3, 2), x[0].expand(1, 4)
+x[:1].bfloat16().expand(3, 4).clone(), x[:1].bfloat16().expand(3, 4).exp(), x[:1].bfloat16().expand(2, 3, 4) + 1
+x[None, i], x[None, i, None], x[None, i, :, None], x[None, i, i], x[0, None, i], t[None, i], t[None, i, :], t[:, None, i], x[None, :, i]
+torch.cholesky(q, out=e), torch.cholesky_solve(q, q, out=e.new_empty(0)), q.matrix_power(-1), torch.linalg.matrix_power(q, -1, out=e.new_empty(0))
+torch.linalg.tensorinv(torch.eye(6).reshape(6, 2, 3), 1, out=torch.empty(0)), torch.unique_consecutive(x, dim=1), torch.unique_consecutive(t, dim=1)
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("line", OF_ONE_PLACE.strip().splitlines())
+def test_dimensions_of_one_place_have_strides_as_in_pytorch(line):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, ours):
+        x = lib.arange(12.0).reshape(3, 4)
+        q = lib.tensor([[4.0, 1], [1, 3]])
+        given = {"torch": lib, "x": x, "t": x.T, "s": x[:, ::2], "i": lib.tensor([0, 1]), "q": q, "e": lib.empty(0)}
+        found.append([(tuple(y.shape), y.stride()) for y in eval(line, given)])
+    assert found[1] == found[0]

@@ -153,6 +153,32 @@ def test_dtypes_of_indices(use, dtype):
     agree("a = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)", f"i = torch.tensor([0, 1], dtype=torch.{dtype})", f"b = {use}")
 
 
+ANSWERED = """
+a[torch.tensor(1, dtype=torch.int8)]
+a[:, torch.tensor(-1, dtype=torch.int16)]
+a[[0.5, 1.5]]
+a.cumsum(torch.tensor(0))
+a.transpose(torch.tensor(0), torch.tensor(1))
+torch.cat([a, a], torch.tensor(1))
+a.split(torch.tensor(1))[1]
+a.chunk(torch.tensor(2))[1]
+a.slice_scatter(a[:1].float() / 3, 0, 0, 1)
+a.select_scatter(a[0].float() / 3, 0, 0)
+a.detach().scatter(0, torch.zeros(0, dtype=torch.long), 3.0, reduce="multiply")
+torch.tensor([1.0, inf, 2.0, inf, 1.0]).sub(inf).unique(return_inverse=True)[1]
+torch.tensor([1.0, inf, 2.0, inf, 1.0]).mul(0).add(torch.tensor([1.0, 0.0, 2.0, 0.0, 1.0])).bfloat16().unique().float().nan_to_num(9.0)
+"""
+
+
+@pytest.mark.parametrize("call", ANSWERED.strip().splitlines())
+def test_calls_that_are_answered(call):
+    agree(f"a = {MATRIX}", f"b = {call.replace('inf', repr('inf').join(['float(', ')']))}")
+
+
+def test_written_to_a_single_element():
+    agree(f"a = {MATRIX}", "b = a.detach().clone()", "b[1, torch.tensor(True), 0] = torch.tensor([5.0], dtype=torch.float64)")
+
+
 @pytest.mark.parametrize("data", ["2**100", "[2**100, 1]", "[2.5, 2**100]", "-2**70", "[True, 2**64]", "[1j, 2**90]", "2**2000"])
 @pytest.mark.parametrize("dtype", ["None", "torch.float64", "torch.float32", "torch.complex128", "torch.int64"])
 def test_whole_numbers_beyond_the_processors(data, dtype):

@@ -273,6 +273,51 @@ m.requires_grad_().backward([])
 m.requires_grad_().backward([None])
 m.requires_grad_().backward([2.0])
 m.requires_grad_().backward(2.0)
+m.__setitem__(0, m.numpy())
+m.__setitem__(torch.tensor([0]), m.numpy())
+m.__setitem__(0, m.numpy()[0, 0])
+m.__setitem__(0, {})
+m.__setitem__(9, [1.0])
+m.half().__setitem__(0, 1j)
+m[m.numpy()[0, 0] > 1]
+m[1.0:]
+m[:, ::-1, 0]
+m[torch.tensor([0.5]), 0, 0]
+m[torch.zeros(0, dtype=torch.bool)]
+m[:, torch.zeros(0, dtype=torch.bool)]
+m[torch.tensor([True, True]), torch.tensor([0, 1, 2])]
+m[["a"]]
+m[[0, None]]
+torch.tensor([m.numpy()[0, 0] > 1, 2])
+torch.tensor([[2], [m.numpy()[0, 0] > 1]])
+torch.geqrf(m, out=(torch.empty(0),))
+torch.geqrf(m, out=(torch.empty(0), torch.empty(0), torch.empty(0)))
+torch.sort(m, out=(torch.empty(0).double(),))
+torch.add(m, m, out=(torch.empty(0),))
+torch.reshape(m, 3, 2)
+torch.reshape(m, 6)
+m.view_as(3)
+m.expand_as((2, 3))
+m.reshape_as(3)
+m.type_as(3)
+m.split([3, -1])
+m.slice_scatter(m, step=0)
+z.slice_scatter(z)
+torch.median(m > 1, 0)
+torch.scatter(z.long(), 0, torch.tensor(2), 3)
+torch.gather(z, 0, torch.tensor(1))
+m.scatter_reduce(0, torch.tensor([[-1]]), m, "prod")
+m.scatter_reduce(0, torch.tensor([[-1]]), m, "amax")
+m.masked_fill(m, 1.0)
+torch.index_reduce(m, 0, torch.tensor([0]), 2, "prod")
+torch.index_reduce(m, True, torch.tensor([0]), m, "prod")
+torch.unique(torch.ones(2, 0, 3), dim=2)
+torch.searchsorted(m[0], m, sorter=torch.tensor([0, 1]))
+torch.searchsorted(m[0], m, sorter=torch.tensor([0, 1, 9]))
+torch.searchsorted(m[0], m, sorter=torch.tensor([0, 1, 2]).int())
+torch.searchsorted(z, m)
+torch.searchsorted(z, 1)
+torch.searchsorted(m, 1)
 """.strip().splitlines()
 
 

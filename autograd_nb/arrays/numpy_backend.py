@@ -325,6 +325,8 @@ def expand(array, shape):
     """
     if not array.flags.c_contiguous:
         out = np.broadcast_to(array, shape)
+        strides = _repeating(array.shape, array.strides, shape)
+        if out.size and out.strides != strides: return seen_from(array, shape, strides, 0)
         if writable(array): out.flags.writeable = True
         return out
     return ndarray(shape, array.dtype, array, 0, _repeating(array.shape, array.strides, shape))
@@ -334,7 +336,10 @@ def _repeating(sizes, strides, shape):
     "The strides of an array of these sizes and strides, repeated to `shape`."
     lead = len(shape) - len(sizes)
     pairs = zip(sizes, shape[lead:], strides)
-    return (0,) * lead + tuple([0 if have == 1 != want else s for have, want, s in pairs])
+    found = [0 if have == 1 != want else s for have, want, s in pairs]
+    for k in reversed(range(lead)):  # one new row is as long as what stands in it
+        found.insert(0, shape[k + 1] * found[0] if shape[k] == 1 and found else 0)
+    return tuple(found)
 
 def strided(array, shape, stride, start=0):
     """A view of the memory of a contiguous array: `stride` and `start` count elements. Many times

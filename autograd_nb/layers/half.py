@@ -6,11 +6,11 @@
 __all__ = ['BF16', 'F32', 'HALF', 'Half', 'rounding', 'rounded_gradient', 'widened', 'rounded', 'guard']
 
 # %% ../../nbs/layers/12_half.ipynb #e84f9fba
-from numpy import asarray, dtype, generic
+from numpy import asarray, dtype, generic, ndarray
 
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
-from ..arrays.numpy_backend import is_array
+from ..arrays.numpy_backend import expand, is_array
 from ..graph.modes import LAYERS, Gaps
 from ..graph.node import NEW_KINDS, NEW_TENSORS
 from ..graph.op import TRAITS, Definition
@@ -79,8 +79,12 @@ def rounded_gradient(r):
     return r.astype(BF16) if r is not None and r.dtype.kind == 'f' else r
 
 def widened(a):
-    "An operand in float32, if it is of sixteen bits."
-    if is_array(a): return a.astype(F32) if a.dtype is BF16 else a
+    "An operand in float32, if it is of sixteen bits; what was expanded stays so."
+    if is_array(a):
+        if a.dtype is not BF16: return a
+        if a.__class__ is not ndarray or 0 not in a.strides: return a.astype(F32)
+        once = a[tuple([slice(None) if s else slice(1) for s in a.strides])]
+        return expand(once.astype(F32), a.shape)
     return a.astype(F32) if isinstance(a, generic) and a.dtype == BF16 else a
 
 def rounded(r):

@@ -196,6 +196,7 @@ def scatter_extreme(x, src, index, *, dim, reduce, include_self=True):
     """A copy of `x` with the largest (`reduce='amax'`) or smallest ('amin') of what is there and of
     the sources that fall there.
     """
+    check_index(x, index, dim)
     out = x.copy()
     info = (
         -np.inf
@@ -264,6 +265,7 @@ def _product_jvp(tangents, values, out, statics):
 @op(jvp=_product_jvp, samples=_reducing_samples, **_REDUCING)
 def scatter_product(x, src, index, *, dim, include_self=True):
     "A copy of `x` multiplied by the sources that fall on each place."
+    check_index(x, index, dim)
     out = x.copy()
     rows, places = in_rows(out), at(index, dim)
     if not include_self: rows[places] = 1

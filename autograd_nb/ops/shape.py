@@ -343,16 +343,17 @@ def _unsqueeze_batch(op, values, batched, statics):
 )
 def unsqueeze(x, *, dim):
     "Insert a dimension of size one at `dim`."
-    shape = x.shape
-    if dim == 0: return x.reshape((1, *shape))
-    if dim == -1: return x.reshape((*shape, 1))
-    n = x.ndim + 1
+    shape, n = x.shape, x.ndim + 1
     if not -n <= dim < n:
         raise IndexError(
             f'Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})'
         )
     dim = dim % n
-    return x.reshape(shape[:dim] + (1,) + shape[dim:])
+    out = x.reshape(shape[:dim] + (1,) + shape[dim:])
+    if out.__class__ is not np.ndarray: return out
+    step = x.strides[dim] * shape[dim] if dim < n - 1 else x.itemsize
+    strides = x.strides[:dim] + (step,) + x.strides[dim:]
+    return out if out.strides == strides else seen_from(x, out.shape, strides, 0)
 
 unsqueeze.vjp(
     x=lambda g, *, dim: reshape(

@@ -37,7 +37,7 @@ from .complex_numbers import adjoint
 @recorded_as('CholeskyBackward0')
 def cholesky(input, upper=False, *, out=None):
     "The triangular factor of symmetric positive definite matrices."
-    return L.cholesky(input, upper=upper, out=out)
+    return into(out, L.cholesky(input, upper=upper))
 
 @forms('function method')
 def cholesky_solve(B, L_, upper=False, *, out=None):

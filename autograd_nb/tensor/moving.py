@@ -107,6 +107,7 @@ class Types:
         return self.to(dtype)
 
     def type_as(self, other):
+        F.need_tensor(other, 'type_as', 'other')
         return self.to(other.dtype) if Device.array is None else self.to(other.device, other.dtype)
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #000bb3b8

@@ -11,6 +11,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES
+from ..arrays.numpy_backend import is_array
 from ..forms import forms
 from ..functions import _name, _op, _pair, cast, dim_of, gather, into, narrow, squeeze
 from ..graph.node import TensorBase, tensor_like
@@ -104,7 +105,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     out = [
         F.underivable(
             tensor_like(
-                values if dim is None else np.ascontiguousarray(np.moveaxis(values, 0, dim))
+                values if dim is None else np.moveaxis(np.ascontiguousarray(values), 0, dim)
             ),
             'unique_consecutive',
             input,
@@ -114,6 +115,44 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
         out.append(tensor_like(inverse.reshape(input._array.shape) if dim is None else inverse))
     if return_counts: out.append(tensor_like(counts))
     return out[0] if len(out) == 1 else tuple(out)
+
+# %% ../../nbs/tensor/functions/08_ordering.ipynb #6044fadf
+def _refuse_sorter(sorter, boundaries):
+    "Raise PyTorch's error unless `sorter` holds places along the last dimension of `boundaries`."
+    have, want = list(sorter._array.shape), list(boundaries._array.shape)
+    if have != want:
+        raise RuntimeError(
+            'torch.searchsorted(): boundary and sorter must have the same size, but got boundary'
+            f' tensor {want}and got sorter tensor {have}'
+        )
+    if sorter.dtype is not DTYPES['int64']:
+        raise RuntimeError(
+            'torch.searchsorted(): sorter must be a tensor of long dtype but got dtype'
+            f' {F._type_name(sorter)}'
+        )
+    a = sorter._array
+    if is_array(a) and a.size and (a.min() < 0 or a.max() >= want[-1]):
+        raise RuntimeError('torch.searchsorted(): sorter index out of range')
+
+def _refuse_sizes(s, n):
+    "Raise PyTorch's error if boundaries with the sizes `s` do not go with values of the sizes `n`."
+    if not n and len(s) != 1:
+        raise RuntimeError(
+            'torch.searchsorted(): input value can be a scalar only when boundaries tensor'
+            f' dimension is 1, but we got boundaries tensor dim({len(s)}) and input value\'s'
+            ' dim(0) numel(1)'
+        )
+    if not s:
+        raise RuntimeError(
+            'torch.searchsorted(): boundaries tensor should have positive dimension, but got 0'
+            ' dimension'
+        )
+    if len(s) != 1 and s[:-1] != n[:-1]:
+        raise RuntimeError(
+            'torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1'
+            ' dimensions of boundaries tensor and input value tensor must match, but we got'
+            f' boundaries tensor {list(s)} and input value tensor {list(n)}'
+        )
 
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #beaa9f3e
 @forms('function')
@@ -133,18 +172,13 @@ def searchsorted(
             " while right was True"
         )
     side = side or ('right' if right else 'left')
+    if sorter is not None: _refuse_sorter(sorter, sorted_sequence)
     seq = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
     v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input))
     if seq._array.dtype != v._array.dtype:  # they are compared in one dtype
         common = F._common(seq, v)
         seq, v = cast(seq.detach(), common), cast(v.detach(), common)
-    s, n = seq._array.shape, v._array.shape
-    if len(s) != 1 and s[:-1] != n[:-1]:
-        raise RuntimeError(
-            'torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1'
-            ' dimensions of boundaries tensor and input value tensor must match, but we got'
-            f' boundaries tensor {list(s)} and input value tensor {list(n)}'
-        )
+    _refuse_sizes(seq._array.shape, v._array.shape)
     return into(
         out,
         cast(

@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import refused
 from ..arrays.cupy_backend import device_agnostic, to_device_of
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import memory_of
@@ -236,6 +237,8 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
     """
     if out is not None:
         return into(out, index_reduce(input, dim, index, source, reduce, include_self=include_self))
+    wrong = refused('index_reduce', (input, dim, index, source, reduce), {})
+    if wrong is not None: raise wrong
     if reduce not in ('prod', 'mean', 'amax', 'amin'):
         raise RuntimeError(
             'index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got'
@@ -306,15 +309,16 @@ def select_scatter(input, src, dim, index):
             'expected src to have a size equal to the slice of self. src size ='
             f' {list(src._array.shape)}, slice size = {list(want)}'
         )
-    return REGISTRY['index_put'].general(
-        input, src, index=_axis(input, dim, int(index)), node='SelectScatterBackward0'
-    )
+    src, place = cast(src, input.dtype), _axis(input, dim, int(index))
+    return REGISTRY['index_put'].general(input, src, index=place, node='SelectScatterBackward0')
 
 @forms('function method')
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None):
     "A copy with `src` as the slice from `start` to `end` along `dim`."
     if out is not None: return into(out, slice_scatter(input, src, dim, start, end, step))
     part = slice(start, end, step)
+    if not input._array.ndim: raise IndexError('slice() cannot be applied to a 0-dim tensor.')
+    if step <= 0: raise RuntimeError('slice step must be positive')
     want = np.broadcast_to(np.zeros(()), input._array.shape)[_axis(input, dim, part)].shape
     if src._array.shape != want:
         raise RuntimeError(
@@ -322,7 +326,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None):
             f' {list(src._array.shape)}, slice size = {list(want)}'
         )
     return REGISTRY['index_put'].general(
-        input, src, index=_axis(input, dim, part), node='SliceScatterBackward0'
+        input, cast(src, input.dtype), index=_axis(input, dim, part), node='SliceScatterBackward0'
     )
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #785d6c39

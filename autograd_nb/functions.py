@@ -51,7 +51,7 @@ from autograd_nb.graph.errors import (
 from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
 )
-from .graph.modes import LOCAL
+from .graph.modes import LOCAL, SWITCH
 from .argument_types import numbers_first, refused, reordered, warn_once
 from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
@@ -2222,29 +2222,26 @@ def _one_ellipsis(index, ndim):
     return index[:first] + rest
 
 # %% ../nbs/tensor/02_functions.ipynb #6bf8510d
+def _is_plain_slice(i):
+    "Whether it is a slice of numbers that NumPy understands as PyTorch does."
+    if i.__class__ is not slice: return False
+    if i.start.__class__ not in _PLAIN or i.stop.__class__ not in _PLAIN: return False
+    return i.step is None or i.step.__class__ is int and i.step > 0
+
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
     """
     if isinstance(index, list): index = _list_as_index(index)
     elif not isinstance(index, tuple): index = (index,)
-    elif builtins.sum(i is Ellipsis for i in index) > 1: index = _one_ellipsis(index, len(shape))
+    dots = 0
     for i in index:
-        kind = i.__class__
-        if (
-            kind is not int
-            and i is not None
-            and i is not Ellipsis
-            and (
-                kind is not slice
-                or i.step is not None
-                or i.start.__class__ not in _PLAIN
-                or i.stop.__class__ not in _PLAIN
-            )
-        ):
-            break
+        if i.__class__ is int or i is None: continue
+        if i is Ellipsis: dots += 1
+        elif not _is_plain_slice(i): break
     else:
-        return index, True
+        return (index if dots < 2 else _one_ellipsis(index, len(shape))), True
+    if builtins.sum([i is Ellipsis for i in index]) > 1: index = _one_ellipsis(index, len(shape))
     out, basic = [], True
     for i in index:
         if i.__class__ is not int:
@@ -2714,6 +2711,12 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )
 
+# %% ../nbs/tensor/02_functions.ipynb #4ebfcd9b
+def _may_hold_nan(array):
+    "Whether some of the numbers may be NaN; what is recorded must hold for other numbers, too."
+    if not SWITCH.plain or array.__class__ is not np.ndarray: return True
+    return builtins.bool((array != array).any())
+
 @forms('function method', numpy_names=True)
 def median(input, dim=None, keepdim=False, *, out=None):
     "The middle element (the lower of two); with `dim`, a pair (values, indices)."
@@ -2729,7 +2732,7 @@ def median(input, dim=None, keepdim=False, *, out=None):
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
     order, middle = argsort(input.detach(), d), (input._array.shape[d] - 1) // 2
     index = _op['clone'](narrow(order, d, middle, 1), order='C')
-    if input._array.dtype.kind == 'f':
+    if input._array.dtype.kind == 'f' and _may_hold_nan(input._array):
         lost = _op['isnan'](input)
         index = where(
             _op['any'](lost, dim=d, keepdim=True), _op['argmax'](lost, dim=d, keepdim=True), index

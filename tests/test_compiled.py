@@ -294,6 +294,24 @@ def test_pools(size, window, stride, padding, ceil_mode, holes):
     agree(pooling.scatter_planes(g, index, size=size, unique=False), pooling.scatter_plain(g, index, size=size, unique=False))
 
 
+@pytest.mark.parametrize("length", [9, 40, 700])
+@pytest.mark.parametrize("window, stride, padding, ceil_mode", [(2, 2, 0, False), (3, 1, 1, False), (4, 3, 2, True), (9, 7, 0, True), (1, 1, 0, False)])
+@pytest.mark.parametrize("holes", [False, True])
+def test_pools_of_lines(length, window, stride, padding, ceil_mode, holes):
+    thread_pool.loops()
+    draw = np.random.default_rng(0)
+    x = np.round(draw.standard_normal((2, 3, length), np.float32) * 2)       # with ties
+    if holes:
+        x[draw.random(x.shape) < .05] = np.nan
+        x[draw.random(x.shape) < .3] = -np.inf
+    s = dict(window=(window,), stride=(stride,), padding=(padding,), dilation=(1,), ceil_mode=ceil_mode)
+    (out, index), (wanted, places) = pooling.max_pool(x, **s), pooling.pool_plain(x, **s)
+    np.testing.assert_array_equal(out, wanted, strict=True)
+    np.testing.assert_array_equal(index, places, strict=True)
+    zero = wanted == 0      # of 0 and -0 the first one
+    np.testing.assert_array_equal(np.signbit(out[zero]), np.signbit(wanted[zero]))
+
+
 @pytest.mark.parametrize("options", [{}, dict(weight_decay=.1), dict(weight_decay=.1, betas=(.5, .9), eps=1e-3)], ids=str)
 @pytest.mark.parametrize("kind", ["Adam", "AdamW"])
 def test_adam(kind, options):

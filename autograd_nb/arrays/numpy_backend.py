@@ -500,6 +500,10 @@ def like_operands(result, arrays):
 
 def like_first(result, arrays):
     "`result`, laid out in memory as PyTorch copies the first of `arrays`, which has its shape."
+    if result.ndim < 2: return result
+    first = arrays[0]  # in order it mostly is
+    if first.__class__ is ndarray and first.flags.c_contiguous and first.shape == result.shape:
+        return row_major(result)
     return like_operands(result, arrays[:1])
 
 def copy_in_order(array, dtype):

@@ -371,9 +371,9 @@ class _Few:
 
     def filled(self, kind, shape, dtype, a, b):
         "A new array that `fill` has filled, or None."
-        if math.prod(shape) > SHORT: return None
+        if not 0 < math.prod(shape) <= SHORT: return None
         out = np.empty(shape, dtype)
-        return out if self.fill(kind, out, a, b) else None
+        with self.lock: return out if KERNELS.draw_few(self, kind, out, a, b) else None
 
 # %% ../../nbs/arrays/03_random.ipynb #f7d5d339
 class _Coins:

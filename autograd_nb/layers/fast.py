@@ -20,12 +20,14 @@ def laid_out(layout, kernel):
     if layout is None: return kernel
 
     @functools.wraps(kernel)
-    def laid(*arrays, **statics):
+    def laid(*arrays, **statics): return layout(kernel(*arrays, **statics), arrays)
+
+    @functools.wraps(kernel)
+    def all_laid(*arrays, **statics):
         out = kernel(*arrays, **statics)
-        if not isinstance(layout, tuple): return layout(out, arrays)
         return tuple([r if lay is None else lay(r, arrays) for r, lay in zip(out, layout)])
 
-    return laid
+    return all_laid if isinstance(layout, tuple) else laid
 
 # %% ../../nbs/layers/22_fast.ipynb #2bc0e865
 def symbolic(definition):

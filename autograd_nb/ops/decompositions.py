@@ -1339,11 +1339,14 @@ def distances(x, y):
     # one number of all rows after another, the longer side innermost
     if xp.on_host and 0 < features <= 16 and rows * columns >= 128 * features:
         longer, shorter = (y, x) if columns >= rows else (x, y)
-        longer, total = np.ascontiguousarray(longer.swapaxes(-1, -2)), 0
-        for k in range(features):
-            d = shorter[..., k, None] - longer[..., k, None, :]
+        longer = np.ascontiguousarray(longer.swapaxes(-1, -2))
+        total = shorter[..., 0, None] - longer[..., 0, None, :]
+        np.multiply(total, total, total)
+        d = np.empty_like(total)  # one memory for all of them: it stays in the cache
+        for k in range(1, features):
+            np.subtract(shorter[..., k, None], longer[..., k, None, :], d)
             total += np.multiply(d, d, d)
-        total = np.sqrt(total, total)
+        np.sqrt(total, total)
         return total if columns >= rows else np.ascontiguousarray(total.swapaxes(-1, -2))
     d = x[..., :, None, :] - y[..., None, :, :]
     return xp.sqrt(xp.vecdot(d, d) if xp.on_host else added(d * d, -1, False))

@@ -73,8 +73,10 @@ def basic_index(x, *, index):
     part = x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
     if not part.size and part.__class__ is np.ndarray: return _empty_part(x, part.shape, index)
     if None not in index: return part
-    old = tuple(i for i in index if i is not None)  # NumPy's new dimensions have a stride of 0
-    return x[old if Ellipsis in old else (*old, ...)].reshape(part.shape)
+    # NumPy's new dimensions have a stride of 0
+    old = tuple([i for i in index if i is not None])
+    if old: x = x[old if Ellipsis in old else (*old, ...)]
+    return x.reshape(part.shape)
 
 # %% ../../nbs/ops/05_indexing.ipynb #5e7a91c3
 def _empty_part(x, shape, index):

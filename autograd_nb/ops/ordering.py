@@ -115,7 +115,9 @@ def argsort(x, *, dim, descending=False):
     return places_in_order(x, dim, descending) if x.ndim else np.zeros((), np.int64)
 
 def places_in_order(x, dim, descending):
-    if not descending: return np.argsort(x, dim, kind='stable')
+    if not descending:
+        if xp.on_host: return x.argsort(dim, 'stable')  # NumPy's function takes three times as long
+        return np.argsort(x, dim, kind='stable')
     turned = (slice(None),) * (dim % x.ndim) + (slice(None, None, -1),)
     return np.ascontiguousarray(
         x.shape[dim] - 1 - np.argsort(x[turned], dim, kind='stable')[turned]
@@ -126,6 +128,7 @@ def running_place(x, *, dim, better):
     "Where the largest (`better='max'`) or smallest element so far is, along `dim`."
     return running_index(x, dim, better)
 
+# %% ../../nbs/ops/20_ordering.ipynb #835608e7
 @op(
     batch=along,
     samples=[
@@ -138,17 +141,21 @@ def place_of_mode(x, *, dim):
     """Where the most frequent element along `dim` (the smallest of several) last occurs; the
     dimension stays, with size one.
     """
-    y = np.moveaxis(x, dim, -1)
+    last = dim % x.ndim == x.ndim - 1
+    y = x if last else np.moveaxis(x, dim, -1)
     lead, n = y.shape[:-1], y.shape[-1]
     if not n:
         raise IndexError(f'mode(): Expected reduction dim {dim} to have non-zero size.')
-    rows = np.sort(y.reshape(-1, n), 1)
-    first = np.concatenate([np.ones((len(rows), 1), bool), rows[:, 1:] != rows[:, :-1]], 1)
-    run = np.cumsum(first, 1) - 1 + np.arange(len(rows))[:, None] * n
-    count = xp.counted(run, rows.size)[run]
-    best = rows[np.arange(len(rows)), np.argmax(count, 1)]
-    index = n - 1 - np.argmax((y.reshape(-1, n) == best[:, None])[:, ::-1], 1)
-    return np.ascontiguousarray(np.moveaxis(index.reshape(*lead, 1), -1, dim))
+    y = y.reshape(-1, n)
+    rows = np.sort(y, 1)
+    first = xp.ones(rows.shape, bool)  # of a run of equal numbers
+    xp.not_equal(rows[:, 1:], rows[:, :-1], out=first[:, 1:])
+    run = first.cumsum() - 1
+    count = xp.counted(run, rows.size)[run].reshape(rows.shape)
+    best = rows[np.arange(len(rows)), count.argmax(1)]
+    index = n - 1 - (y == best[:, None])[:, ::-1].argmax(1)
+    index = index.reshape(*lead, 1)
+    return index if last else np.ascontiguousarray(np.moveaxis(index, -1, dim))
 
 # %% ../../nbs/ops/20_ordering.ipynb #3a76762f
 PARTED = 256  # numbers in a row from which on it is parted before anything is sorted

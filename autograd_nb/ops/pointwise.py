@@ -671,10 +671,14 @@ _ERF_Q = (
 )
 
 def _poly(coefficients, z):
-    out = coefficients[0]
-    for c in coefficients[1:]: out = out * z + c
+    out = z * coefficients[0]
+    out += coefficients[1]
+    for c in coefficients[2:]:
+        out *= z
+        out += c
     return out
 
+# %% ../../nbs/ops/02_pointwise.ipynb #70268bde
 _ERF_S = (
     -2.72614225801306e-10,
     2.77068142495902e-08,
@@ -694,15 +698,19 @@ _ERF_T = (
 
 def _erf_single(x):
     "One rational function serves for single precision: within 5e-7 everywhere."
-    x = np.minimum(np.maximum(x, -_FOUR), _FOUR)
+    near = xp.on_host and x.__class__ is np.ndarray
+    above, under, (one, four, less_one, less_four) = _ON_HOST if near else _ANYWHERE
+    x = np.minimum(np.maximum(x, less_four), four)
     s = x * x
-    out, below = _poly(_ERF_S, s), _poly(_ERF_T, s)
+    out, below = _poly(above, s), _poly(under, s)
     out *= x
     out /= below
-    return np.minimum(np.maximum(out, -_ONE), _ONE)
+    return np.minimum(np.maximum(out, less_one), one)
 
 _ERF_S, _ERF_T = (tuple(map(np.float32, c)) for c in (_ERF_S, _ERF_T))
-_ONE, _FOUR = np.float32(1), np.float32(4)
+_ANYWHERE = _ERF_S, _ERF_T, tuple(map(np.float32, (1, 4, -1, -4)))
+# NumPy is quicker at a number in an array than at one of its own; CuPy refuses such arrays
+_ON_HOST = tuple([tuple(map(np.asarray, numbers)) for numbers in _ANYWHERE])
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d08fb313
 def erf_kernel(x, piece=1 << 15):

@@ -19,7 +19,7 @@ from ..layers.device import FUSED
 from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by_each
-from .indexing import basic_index
+from .indexing import basic_index, taken
 from autograd_nb.ops.pointwise import (
     abs, as_numbers, clamp, floor, fmod, round, to, where, zeros_for
 )
@@ -80,13 +80,27 @@ def places_of_windows(sizes, outs, window, stride, padding, dilation):
 _known_places = functools.lru_cache(256)(places_of_windows)  # on the host
 
 # %% ../../nbs/ops/12_pooling.ipynb #c6b2748b
+def _largest(x, seen_by_entries, nan):
+    """The largest number of each window, and which of its entries that is. `nan`: some may be NaN,
+    which count as largest.
+    """
+    best = x[seen_by_entries[0]].copy()
+    which = xp.zeros(best.shape, np.int16 if len(seen_by_entries) < 1 << 15 else np.int64)
+    for k, place in enumerate(seen_by_entries[1:], 1):
+        seen = x[place]
+        larger = xp.greater(seen, best)
+        if nan: larger |= seen != seen
+        xp.maximum(best, seen, out=best)
+        xp.maximum(which, larger * which.dtype.type(k), out=which)
+    return best, which
+
 def max_arrays(x, window, stride, padding, dilation, ceil_mode):
     """The largest of each window, and where in its plane it stands (the first, if there are
     several; a NaN counts as largest).
     """
     sizes = x.shape[x.ndim - len(window) :]
     outs = pool_sizes(sizes, window, stride, padding, dilation, ceil_mode)
-    low = (
+    given, low = x, (
         -np.inf
         if x.dtype.kind == 'f'
         else np.iinfo(x.dtype).min
@@ -95,23 +109,21 @@ def max_arrays(x, window, stride, padding, dilation, ceil_mode):
     )
     x = bordered(x, outs, window, stride, padding, dilation, low)
     seen_by_entries = seen_by_each(window, outs, stride, dilation)
-    best = x[seen_by_entries[0]].copy()
-    which = xp.zeros(best.shape, np.int16 if len(seen_by_entries) < 1 << 15 else np.int64)
+    may_be_nan = x.dtype.kind == 'f'
+    best, which = _largest(x, seen_by_entries, may_be_nan and not xp.on_host)
+    # what has seen a NaN is one at the end: few are worth a second look
+    if may_be_nan and xp.on_host and np.isnan(best).any():
+        best, which = _largest(x, seen_by_entries, True)
     first_inside = any(padding)
-    nan = x.dtype.kind == 'f' and (not xp.on_host or bool(np.isnan(best).any()))
-    for k, place in enumerate(seen_by_entries[1:], 1):
-        seen = x[place]
-        larger = xp.greater(seen, best)
-        if x.dtype.kind == 'f':
-            if nan or np.isnan(seen).any(): larger, nan = larger | (seen != seen), True
-        xp.maximum(best, seen, out=best)
-        which += larger * (which.dtype.type(k) - which)
     places = _known_places if xp.on_host else places_of_windows
     offsets, corner, first = places(sizes, outs, window, stride, padding, dilation)
     index = offsets[which] + corner
     # nothing larger than the border: point at the first place inside
     if first_inside and (not xp.on_host or (best == low).any()):
         index = np.where((best == low) & (which == 0), first, index)
+    # of several zeros the first one counts, and its sign; NumPy's `maximum` may give another's
+    if may_be_nan and xp.on_host and (best == 0).any():
+        best = gather_arrays(given, index, len(window))
     return best, index
 
 # %% ../../nbs/ops/12_pooling.ipynb #cbffa134
@@ -137,8 +149,7 @@ def scatter_arrays(g, index, size, unique):
 
 def gather_arrays(x, index, dims):
     lead = x.ndim - dims
-    flat = planes(index, dims)
-    return np.take_along_axis(planes(x, dims), flat, 1).reshape(
+    return taken(planes(x, dims), planes(index, dims), 1).reshape(
         *x.shape[:lead], *index.shape[lead:]
     )
 

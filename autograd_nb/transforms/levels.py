@@ -26,7 +26,7 @@ from ..arrays.cupy_backend import device_xp, is_on_device, library_of, on
 from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.apply import operand_dtype, unbroadcast
-from ..graph.modes import LAYERS, LOCAL, Layer, add_field
+from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer, add_field
 from ..layers.replay import replayed_as_call
 from autograd_nb.graph.node import (
     BOUND, NEW_KINDS, WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, renumber, tensor_like
@@ -1461,6 +1461,7 @@ def draw(function, shape):
     """Random numbers as a tensor: `function(shape)` draws an array. Inside `vmap` the same for all
     examples, or different ones.
     """
+    if SWITCH.plain: return tensor_like(function(tuple(shape)))
     level = chance() if LOCAL.modes.transforms else None
     if level is None: return _drawn(function, tuple(shape))
     with level.below():

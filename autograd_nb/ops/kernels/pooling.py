@@ -14,7 +14,7 @@ import math
 from itertools import product
 import numpy as np
 from autograd_nb.ops.compiled import (
-    FEW, FEWER, definition, example, fast_kernel, fits, fits_or_same, rule, value
+    FEW, FEWER, SMALL, definition, example, fast_kernel, fits, fits_or_same, rule, value
 )
 from ..thread_pool import loops, thread_pool
 from ..pooling import pool_counts, pool_sizes
@@ -26,18 +26,26 @@ def in_planes(x): return x.reshape(-1, *x.shape[-2:])
 
 @fast_kernel('max_pool', any_layout=True)
 def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
-    if not (len(window) == 2 and dilation == (1, 1) and fits_or_same(x, least=FEW)):
+    dims = len(window)
+    fitting = dims < 3 and dilation == (1,) * dims and fits_or_same(x, least=FEW)
+    # windows on lines that begin further apart than two are done one by one
+    if not fitting or dims == 1 and stride[0] > 2 and x.size > SMALL:
         return pool_plain(
             x, window=window, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode
         )
-    outs = pool_sizes(x.shape[-2:], window, stride, padding, dilation, ceil_mode)
-    shape, planes = (*x.shape[:-2], *outs), in_planes(x)
+    outs = pool_sizes(x.shape[-dims:], window, stride, padding, dilation, ceil_mode)
+    shape, given = (*x.shape[:-dims], *outs), x
     out, index = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    found = out, index
+    if dims == 1:  # a line is a plane of one row
+        given, out, index = x[..., None, :], out[..., None, :], index[..., None, :]
+        window, stride, padding = (1, *window), (1, *stride), (0, *padding)
+    planes = in_planes(given)
     thread_pool.run(
         loops().max_pool, len(planes), 4 * x.size, planes, *window, *stride, *padding,
         in_planes(out), in_planes(index),
     )
-    return out, index
+    return found
 
 @fast_kernel('scatter_planes', any_layout=True)
 def scatter_planes(x, index, *, size, unique=True):
@@ -65,6 +73,9 @@ def largest_numbers(N):
     ):
         how = dict(window=window, stride=stride, padding=padding, dilation=(1, 1))
         yield value('max_pool', N(4, 2, 17, 33), **how, ceil_mode=ceil_mode)
+    for window, stride, padding in (((2,), (2,), (0,)), ((3,), (1,), (1,)), ((9,), (4,), (4,))):
+        how = dict(window=window, stride=stride, padding=padding, dilation=(1,))
+        yield value('max_pool', N(4, 3, 67), **how, ceil_mode=True)
     how = dict(window=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1), ceil_mode=False)
     pooled, index = definition('max_pool')(N(8, 8, 16, 32), **how)
     yield value('scatter_planes', pooled, index, size=(16, 32), unique=False)

@@ -11,15 +11,15 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth',
            'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
            'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
-           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
-           'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten',
-           'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
-           'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
-           'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag',
-           'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'take',
-           'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median',
-           'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex',
-           'result_type', 'meshgrid']
+           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype',
+           'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as',
+           'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand',
+           'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack',
+           'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll',
+           'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
+           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
+           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -52,7 +52,9 @@ from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
 )
 from .graph.modes import LOCAL
-from .argument_types import numbers_first, refused, reordered, warn_once
+from autograd_nb.argument_types import (
+    numbers_first, refused, reordered, user_level, warn_once
+)
 from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
@@ -173,7 +175,7 @@ def outdated(words):
     def decorate(function):
         @functools.wraps(function)
         def outdated(*args, **kwargs):
-            warnings.warn(words, UserWarning, stacklevel=2)
+            warnings.warn(words, UserWarning, stacklevel=user_level())
             return function(*args, **kwargs)
 
         outdated.warns = True
@@ -658,7 +660,7 @@ def where(condition, input=None, other=None, *, out=None):
             'where received a uint8 condition tensor. This behavior is deprecated and will be'
             ' removed in a future version of PyTorch. Use a boolean condition instead.',
             UserWarning,
-            stacklevel=2,
+            stacklevel=user_level(),
         )
         condition = cast(condition, DTYPES['bool'])
     if condition._array.dtype != bool:
@@ -1173,9 +1175,15 @@ def one_dtype(words, *tensors, name=_type_name):
     """Raise PyTorch's error, in its `words`, for tensors of several dtypes, unless autocast is on
     and may cast them. What is no tensor is left to others. `name`: what the words call a dtype.
     """
-    kinds = {t._array.dtype for t in tensors if isinstance(t, TensorBase)}
+    kinds = {t._array.dtype: t for t in tensors if isinstance(t, TensorBase)}
     if len(kinds) > 1 and LOCAL.modes.casting is None:
-        raise RuntimeError(words.format(*map(name, tensors)))
+        raise dtypes_error(words.format(*map(name, tensors)), *list(kinds.values())[:2])
+
+def need_product(x, weight, bias=None):
+    "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
+    one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    if bias is not None:
+        one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
 
 def _refuse_stacks(*matrices):
     "Raise PyTorch's error for the first that is no matrix."
@@ -2907,7 +2915,7 @@ def _check_grid(tensors, indexing):
             'torch.meshgrid: in an upcoming release, it will be required to pass the indexing'
             ' argument.',
             UserWarning,
-            stacklevel=3,
+            stacklevel=user_level(),
         )
     elif indexing not in ('ij', 'xy'):
         raise RuntimeError(

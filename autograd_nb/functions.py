@@ -1175,13 +1175,14 @@ def one_dtype(words, *tensors, name=_type_name):
     """Raise PyTorch's error, in its `words`, for tensors of several dtypes, unless autocast is on
     and may cast them. What is no tensor is left to others. `name`: what the words call a dtype.
     """
-    kinds = {t._array.dtype: t for t in tensors if isinstance(t, TensorBase)}
+    kinds = {t._array.dtype for t in tensors if isinstance(t, TensorBase)}
     if len(kinds) > 1 and LOCAL.modes.casting is None:
-        raise dtypes_error(words.format(*map(name, tensors)), *list(kinds.values())[:2])
+        raise RuntimeError(words.format(*map(name, tensors)))
 
 def need_product(x, weight, bias=None):
     "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
-    one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    try: one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    except RuntimeError as error: raise dtypes_error(str(error), x, weight) from None
     if bias is not None:
         one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
 

@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'SCALES', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES',
-           'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'WRITTEN_IN_PYTHON',
-           'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'Told', 'is_due', 'warn_once', 'todays',
-           'reordered', 'numbers_first', 'refused_inside', 'explanation', 'Ask', 'explained', 'explain_functions',
-           'explain_methods', 'explainable']
+           'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'UNASKED',
+           'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'Told', 'is_due',
+           'user_level', 'warn_once', 'todays', 'reordered', 'numbers_first', 'refused_inside', 'explanation', 'Ask',
+           'explained', 'explain_functions', 'explain_methods', 'answerable', 'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
 import functools
 import inspect
+import sys
 import warnings
 from types import FunctionType
 
@@ -36,7 +37,9 @@ def _single(v, kinds):
 def _is_int(v):
     return isinstance(v, (int, np.integer)) and not isinstance(v, bool) or _single(v, 'iu')
 
-def _is_float(v): return isinstance(v, (int, float, np.number)) or _single(v, 'biufcV')
+def _is_plain(v): return isinstance(v, (int, float, np.number))
+
+def _is_float(v): return _is_plain(v) or _single(v, 'biufcV')
 
 def _is_number(v): return isinstance(v, (complex, np.bool_)) or _is_float(v)
 
@@ -46,7 +49,7 @@ def _each(test):
 
 FITS = dict(
     Tensor=_is_tensor, Number=_is_number, int=_is_int, float=_is_float, ints=_each(_is_int),
-    floats=_each(_is_float), Numbers=_each(_is_number), bool=lambda v: isinstance(v, bool),
+    floats=_each(_is_plain), Numbers=_each(_is_number), bool=lambda v: isinstance(v, bool),
     str=lambda v: isinstance(v, str),
     dtype=lambda v: isinstance(v, Dtype) or v in (float, int, bool, complex),
     layout=lambda v: type(v).__name__ == 'layout',
@@ -181,11 +184,19 @@ def _none_taken(name, args, kwargs):
     return TypeError(f'TensorBase.{name}() takes {none}')
 
 def _part_refused(name, overloads, args, kwargs):
-    "The error for sizes of which the first is an int, and a later one is none."
+    "The error for sizes of which the first is an int, or numbers, and a later one is none."
     overload = next(o for o in overloads if mismatch(name, o, args, kwargs) is None)
     for k, p in enumerate(overload):
         value = args[k] if k < len(args) else _given(p, kwargs)
-        if p.kind != 'ints' or not isinstance(value, (tuple, list)): continue
+        if not isinstance(value, (tuple, list)): continue
+        if p.kind == 'floats':
+            for place, part in enumerate(value, 1):
+                if not _is_plain(part):
+                    return TypeError(
+                        f"{name}(): argument '{p.name}' must be tuple of floats, but found element"
+                        f' of type {type_name(part)} at pos {place}'
+                    )
+        if p.kind != 'ints': continue
         for place, part in enumerate(value):
             if not _is_int(part) and not _is_tensor(part) and part is not None:
                 return TypeError(
@@ -228,6 +239,13 @@ def is_due(kind):
     if kind in Told.kinds: return Told.always
     Told.kinds.add(kind)
     return True
+
+def user_level():
+    "The `stacklevel` with which a warning names the line outside this package."
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get('__name__', '').startswith('autograd_nb.'):
+        level, frame = level + 1, frame.f_back
+    return level
 
 def warn_once(words, stacklevel=3):
     "Give a warning that PyTorch gives once."
@@ -407,12 +425,15 @@ TOLD_BY_VALUE = frozenset({type, list, tuple, dict})  # of these the type does n
 class Ask:
     """Who may answer in the place of a function: `first(function, args, kwargs)` gives the answer,
     or ABSENT where there is none to ask, and `overrides(kind)` says whether objects of a class
-    answer. `modes`: how many modes that answer for every function are on, in all threads.
+    answer. `modes`: how many modes that answer for every function are on, in all threads;
+    `classes`: whether there are classes of tensors that answer.
     """
 
     modes = 0
+    classes = False
     first = staticmethod(lambda function, args, kwargs: ABSENT)
     overrides = staticmethod(lambda kind: False)
+
 
 def _look(function, fitting, key, refusal, args, kwargs):
     """What answers in the place of `function`, called with arguments whose types, the `key`, are
@@ -448,20 +469,21 @@ def _enlarged(args, kwargs):
 ROW = np.zeros(2)
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a675c280
-# programs make tensors all the time: a call that goes well is not looked at
+# programs make tensors all the time
 LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
-def explained(function, name=None, method=False, inside=False):
+def explained(function, name=None, method=False, inside=False, late=False):
     """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
     is made where PyTorch declares the types, and else if it fails. Before anything looks at the
     arguments, those are asked that may answer in the function's place. `inside`: PyTorch's is
-    written in Python, and only a function inside it declares anything.
+    written in Python, and only a function inside it declares anything. `late`: a call that goes
+    well is not looked at, and objects that are no tensors are asked only if it fails.
     """
     name = name or function.__name__
     stated = declared(name, method)
     if inside: refusal = functools.partial(refused_inside, function, name, failed=False)
     else: refusal = lambda args, kwargs: refused(name, args[method:], kwargs, method)
-    fitting = None if name in LATE else {}
+    fitting = None if late or name in LATE else {}
 
     @functools.wraps(function)
     def called(*args, **kwargs):
@@ -471,11 +493,14 @@ def explained(function, name=None, method=False, inside=False):
             if fitting.get(key) is not True or Ask.modes:
                 answer = _look(called, fitting, key, refusal, args, kwargs)
                 if answer is not ABSENT: return answer
-        elif Ask.modes:
+        elif Ask.modes or Ask.classes:
             answer = Ask.first(called, args, kwargs)
             if answer is not ABSENT: return answer
         try: return function(*args, **kwargs)
         except Exception as error:
+            answer = ABSENT if fitting is not None else Ask.first(called, args, kwargs)
+            if answer is not ABSENT: return answer
+            if late and inside: raise
             if inside or not stated:
                 if not isinstance(error, (AttributeError, TypeError, ValueError)): raise
                 found = refused_inside(function, name, args, kwargs)
@@ -505,13 +530,16 @@ UNEXPLAINED = frozenset(
     ' relu linear conv1d conv2d conv3d cross_entropy nll_loss'
     ' is_tensor is_complex result_type round'
     ' rsub round_'
-    ' cross stft istft frombuffer index_reduce gradient meshgrid norm'
+    ' cross stft frombuffer index_reduce gradient meshgrid norm'
     ' mse_loss l1_loss smooth_l1_loss huber_loss'
     ' interpolate upsample upsample_nearest upsample_bilinear grid_sample'
-    ' affine_grid gaussian_nll_loss'.split()
+    ' affine_grid gaussian_nll_loss gumbel_softmax tensordot'.split()
 )
 
-WRITTEN_IN_PYTHON = frozenset('unique unique_consecutive'.split())  # and yet found in `torch`
+# what PyTorch asks nobody about, and what warns with a fixed distance to the line that it names
+UNASKED = frozenset('is_tensor frombuffer index_reduce'.split())
+
+WRITTEN_IN_PYTHON = frozenset('stft unique unique_consecutive'.split())  # yet found in `torch`
 
 CALLED_INSIDE = {   # what PyTorch's sentence names instead of the function
     'logsigmoid': 'log_sigmoid', 'multilabel_soft_margin_loss': 'log_sigmoid', 'unfold': 'im2col',
@@ -521,15 +549,15 @@ CALLED_INSIDE = {   # what PyTorch's sentence names instead of the function
 
 def explain_functions(namespace, prefix='', but=(), compiled=None):
     """Have the functions of tensors in `namespace`, a module's globals, explain wrong arguments.
-    PyTorch's name of one begins with `prefix`. Those called in `but` stay as they are. `compiled`:
-    the only ones that PyTorch does not write in Python.
+    PyTorch's name of one begins with `prefix`. Those called in `but` are looked at late.
+    `compiled`: the only ones that PyTorch does not write in Python.
     """
     for name, function in list(namespace.items()):
-        if name in but: continue
         inside = compiled is not None and name not in compiled or name in WRITTEN_IN_PYTHON
         said = prefix + CALLED_INSIDE.get(name, name)
-        if explainable(name, function, None if inside else said):
-            namespace[name] = explained(function, said, inside=inside)
+        late = answerable(name, function, but)
+        if late or explainable(name, function, None if inside else said):
+            namespace[name] = explained(function, said, inside=inside, late=late)
 
 def explain_methods(kind):
     "The same for the methods of the class `kind`."
@@ -539,6 +567,14 @@ def explain_methods(kind):
         if explainable(name, function): setattr(kind, name, explained(function, name, True))
 
 # %% ../nbs/tensor/14_argument_types.ipynb #5e1d0f02
+def answerable(name, function, but=()):
+    "Whether it is a function of tensors that is looked at when it fails only."
+    if type(function) is not FunctionType or name in UNASKED: return False
+    ours = function.__module__.startswith('autograd_nb') and name[0] != '_'
+    explains = name in UNEXPLAINED or name in but or hasattr(function, 'warns')
+    operation = function.__globals__.get('me') is function
+    return ours and explains and not operation and not hasattr(function, 'asks')
+
 def explainable(name, function, said=None):
     """Whether it is a function of tensors that neither explains itself nor warns. An operation
     that bears the name which is `said` explains itself; one with a second name cannot know it.

@@ -223,6 +223,10 @@ class Overrides(Needed):
 
     mode = 'functions'
 
+    def set_to_work(self, on):
+        super().set_to_work(on)
+        Ask.classes = on
+
     def around(self, call, inner):
         if self.awake and not self.alive: self.fade()
         kinds = _overriding(call.args) if ENABLED.functions else []

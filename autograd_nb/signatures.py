@@ -555,6 +555,11 @@ std var: Tensor input, ints[1]? dim, bool unbiased=True, bool keepdim=False, *, 
 std_mean var_mean: Tensor input, ints[1]? dim, bool unbiased=True, bool keepdim=False | Tensor
     input, ints[1]? dim=None, *, Number? correction=None, bool keepdim=False | Tensor input, bool
     unbiased=True
+stft: Tensor input, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool center=True, str pad_mode="reflect", bool normalized=False, bool? onesided=None, bool?
+    return_complex=None, bool? align_to_window=None | Tensor input, int n_fft, int?
+    hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool?
+    onesided=None, bool? return_complex=None, bool? align_to_window=None
 subtract: Tensor input, Tensor other, *, Number alpha=1, out | Tensor input, Number other, Number
     alpha=1
 sum: Tensor input, *, dtype? dtype=None | Tensor input, ints[1]? dim, bool keepdim=False, *,
@@ -590,6 +595,22 @@ unflatten: Tensor input, int dim, ints sizes
 unfold_copy: Tensor input, int dimension, int size, int step, *, out
 unsafe_split: Tensor input, int split_size, int dim=0
 unsqueeze: Tensor input, int dim
+upsample_nearest1d _upsample_nearest_exact1d: Tensor input, ints? output_size, floats?
+    scale_factors | Tensor input, ints output_size, float? scales=None, *, out
+upsample_nearest2d _upsample_nearest_exact2d: Tensor input, ints? output_size, floats?
+    scale_factors | Tensor input, ints output_size, float? scales_h=None, float? scales_w=None, *,
+    out
+upsample_nearest3d _upsample_nearest_exact3d: Tensor input, ints? output_size, floats?
+    scale_factors | Tensor input, ints output_size, float? scales_d=None, float? scales_h=None,
+    float? scales_w=None, *, out
+upsample_linear1d: Tensor input, ints? output_size, bool align_corners, floats? scale_factors |
+    Tensor input, ints output_size, bool align_corners, float? scales=None, *, out
+upsample_bilinear2d upsample_bicubic2d: Tensor input, ints? output_size, bool align_corners, floats?
+    scale_factors | Tensor input, ints output_size, bool align_corners, float? scales_h=None, float?
+    scales_w=None, *, out
+upsample_trilinear3d: Tensor input, ints? output_size, bool align_corners, floats? scale_factors |
+    Tensor input, ints output_size, bool align_corners, float? scales_d=None, float? scales_h=None,
+    float? scales_w=None, *, out
 vander: Tensor x, int? N=None, bool increasing=False
 view_copy: Tensor input, dtype dtype, *, out | Tensor input, ints size, *, out
 where: Tensor condition | Tensor condition, Tensor input, Tensor other, *, out | Tensor condition,

@@ -518,3 +518,55 @@ def test_a_write_of_a_wrong_type_is_refused_as_by_pytorch(call, how):
         found.append(str(raised.value).splitlines()[0])
         assert x.tolist() == [1.0] * 3
     assert found[1].startswith(found[0]), found
+
+
+ANSWERED = (
+    "add(o, 1)", "add(t, o)", "mean(o)", "sum(o, 1)", "matmul(o, t)", "cat([t, o])", "stack([o, o], dim=1)", "where(t > 0, o, t)", "einsum('ij->i', o)", "meshgrid(o)", "tensordot(o, t)", "reshape(o, (3, 2))", "zeros(o)",
+    "nn.functional.linear(o, t)", "nn.functional.relu(o)", "nn.functional.softmax(o, dim=1)", "nn.functional.mse_loss(t, o)", "nn.functional.cross_entropy(o, t)", "nn.functional.interpolate(o, size=3)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tensor", (False, True))
+@pytest.mark.parametrize("call", ANSWERED)
+def test_whoever_answers_is_told_the_very_function_that_was_called(call, tensor):
+    "Programs look it up: `HANDLED[func]`."
+    import torch
+
+    if tensor and call.startswith("zeros"): pytest.skip("a tensor is no size")
+    for library in (torch, ours):
+
+        class Own(*([library.Tensor] if tensor else [])):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None): return func
+
+        own = library.ones(2, 3).as_subclass(Own) if tensor else Own()
+        function, given = call.split("(", 1)
+        called = eval(f"torch.{function}", {"torch": library})
+        assert eval(f"f({given}", {"f": called, "o": own, "t": library.ones(2, 3)}) is called
+
+
+@pytest.mark.parametrize("call", (
+    "torch.meshgrid(x, x)", "torch.cross(x, x)", "x.cross(x)", "F.mse_loss(x, x[:1])", "F.mse_loss(x, x, reduce=True)", "F.softmax(x)",
+    "F.upsample(x[None, None], 4)", "F.affine_grid(x.reshape(1, 1, 3).expand(1, 2, 3), (1, 1, 2, 2))",
+))  # fmt: skip
+def test_a_warning_names_the_line_of_the_call(call):
+    with every_warning(ours), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        eval(call, {"torch": ours, "F": ours.nn.functional, "x": ours.ones(3)})
+    assert seen and {w.filename for w in seen} == {"<string>"}
+
+
+@pytest.mark.parametrize("call", (
+    "torch.stft(x, 4., return_complex=True)", "torch.stft(x, 4, pad_mode=1, return_complex=True, window=x[:4])", "torch.istft(x + 0j, 4.)", "F.interpolate(i, 2.5)", "F.interpolate(i, scale_factor=(2, 'a'))",
+    "F.interpolate(i, scale_factor=torch.tensor(2.))", "F.interpolate(i, 2, mode='bilinear', align_corners=1)", "F.interpolate(i, 2., mode='area')", "torch.cat(3)", "torch.matmul(x, 3)", "torch.where(x, 3, 'a')",
+    "torch.nn.Conv2d(1, 1, 3, padding='same')(i.double())", "torch.nn.ConvTranspose2d(1, 1, 3)(i.double())",
+))  # fmt: skip
+def test_functions_looked_at_late_refuse_in_pytorchs_words(call):
+    import torch
+
+    found = []
+    for library in (torch, ours):
+        with pytest.raises(Exception) as raised:
+            eval(call, {"torch": library, "F": library.nn.functional, "x": library.arange(32.0), "i": library.ones(1, 1, 4, 4)})
+        found.append((raised.type, str(raised.value).splitlines()[0]))
+    assert found[0][0] is found[1][0] and found[1][1].startswith(found[0][1]), found

@@ -538,12 +538,16 @@ def test_names_of_pytorchs_files():
 
     for module, names in {
         "conv": "_ConvNd Conv2d LazyConv1d", "batchnorm": "_BatchNorm _NormBase BatchNorm1d SyncBatchNorm", "instancenorm": "_InstanceNorm InstanceNorm2d", "linear": "Linear Identity Bilinear", "sparse": "Embedding EmbeddingBag",
-        "dropout": "Dropout Dropout2d", "normalization": "LayerNorm GroupNorm RMSNorm LocalResponseNorm CrossMapLRN2d", "pooling": "MaxPool2d AdaptiveAvgPool2d", "padding": "ReflectionPad2d ZeroPad2d", "upsampling": "Upsample",
+        "dropout": "Dropout Dropout2d", "normalization": "LayerNorm GroupNorm RMSNorm LocalResponseNorm CrossMapLRN2d", "pooling": "MaxPool2d AdaptiveAvgPool2d _MaxPoolNd _AvgPoolNd _MaxUnpoolNd _AdaptiveAvgPoolNd _AdaptiveMaxPoolNd _LPPoolNd", "padding": "ReflectionPad2d ZeroPad2d", "upsampling": "Upsample",
         "flatten": "Flatten Unflatten", "fold": "Fold Unfold", "distance": "CosineSimilarity", "pixelshuffle": "PixelShuffle", "adaptive": "AdaptiveLogSoftmaxWithLoss", "loss": "_Loss _WeightedLoss MSELoss",
         "utils": "_single _pair _triple _quadruple _ntuple consume_prefix_in_state_dict_if_present", "module": "Module", "container": "Sequential", "rnn": "RNNBase LSTM", "activation": "ReLU", "transformer": "Transformer",
     }.items():  # fmt: skip
         found = importlib.import_module(f"autograd_nb.nn.modules.{module}")
         assert all(hasattr(found, name) for name in names.split()), module
+    pooling = importlib.import_module("autograd_nb.nn.modules.pooling")
+    for name in "MaxPool AvgPool MaxUnpool AdaptiveAvgPool AdaptiveMaxPool LPPool".split():
+        base = getattr(pooling, f"_{name}Nd")
+        assert all(issubclass(getattr(pooling, f"{name}{n}d"), base) for n in (1, 2, 3)), name
 
 
 @pytest.mark.parametrize("size", [3, 4, 5])

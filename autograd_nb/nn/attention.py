@@ -361,7 +361,7 @@ def _one(query, key, value, key_padding_mask):
 
 def _projected(query, key, value, weight, separate, bias):
     "Queries, keys and values, by one packed weight or by `separate` ones."
-    for x, w in zip((query, key, value), separate or (weight,) * 3): _need_one_dtype(w, bias, x)
+    for x, w in zip((query, key, value), separate or (weight,) * 3): F.need_product(x, w, bias)
     if separate is not None: return _project_each(query, key, value, separate, bias)
     if key.shape != value.shape:
         raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
@@ -381,15 +381,9 @@ def _of_heads(x, static, name, pairs, size):
     return _checked_static(static, f'static_{name}', pairs, size)
 
 # %% ../../nbs/nn/05_attention.ipynb #5ca11a12
-def _need_one_dtype(weight, bias, x):
-    "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
-    F.one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
-    if bias is not None:
-        F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
-
 def _of_one_dtype(x, weight, bias):
     "`linear` of what is found to have one dtype."
-    _need_one_dtype(weight, bias, x)
+    F.need_product(x, weight, bias)
     return _op['linear'](x, weight, bias)
 
 # %% ../../nbs/nn/05_attention.ipynb #04a5b987

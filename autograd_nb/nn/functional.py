@@ -24,7 +24,9 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..argument_types import FITS, explain_functions, type_name as type_name_of
+from autograd_nb.argument_types import (
+    FITS, explain_functions, type_name as type_name_of, user_level
+)
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import device_agnostic, is_on_device, library_of, on_device_of
 from autograd_nb.arrays.dtypes import (
@@ -34,7 +36,7 @@ from ..arrays.numpy_backend import KERNELS, is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import generator_for, may_write, overwrite
-from ..graph.errors import broadcast_error, dtypes_error, kind_error, linear_error
+from ..graph.errors import broadcast_error, kind_error, linear_error
 from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
@@ -86,15 +88,10 @@ def linear(input, weight, bias=None, *, out=None):
         raise
     if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None:
         if bias is None: return F.matmul(input, weight.t())  # which refuses them in its own words
-        raise dtypes_error(
-            f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and'
-            f' {F._type_name(weight)}',
-            input,
-            weight,
-        )
+        F.need_product(input, weight)
     if bias is not None and getattr(bias, '_array', _NO_ARRAY).dtype != a.dtype:
         need_tensor(bias, 'linear', 'bias', 3)
-        F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
+        F.need_product(input, weight, bias)
     if w.ndim != 2 or bias is not None and bias._array.ndim != 1 and a.ndim != 2:
         return _linear_apart(input, weight, bias)
     out = _linear(input, weight, bias)
@@ -1094,17 +1091,17 @@ def _implied_dim(name, ndim, stacklevel):
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
     "`exp(input)`, scaled to sum to one along `dim`."
-    if dim is None: dim = _implied_dim('softmax', input.dim(), _stacklevel)
+    if dim is None: dim = _implied_dim('softmax', input.dim(), _stacklevel + 1)
     return F.softmax(input, dim, dtype)
 
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     "`softmax(-input)`."
-    if dim is None: dim = _implied_dim('softmin', input.dim(), _stacklevel)
+    if dim is None: dim = _implied_dim('softmin', input.dim(), _stacklevel + 1)
     return F.softmax(-input, dim, dtype)
 
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     "The logarithm of `softmax`, with all its digits."
-    if dim is None: dim = _implied_dim('log_softmax', input.dim(), _stacklevel)
+    if dim is None: dim = _implied_dim('log_softmax', input.dim(), _stacklevel + 1)
     return F.log_softmax(input, dim, dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #629cfd7d
@@ -1140,7 +1137,7 @@ def reduction_of(reduction, size_average=None, reduce=None):
         warnings.warn(
             f"size_average and reduce args will be deprecated, please use reduction='{reduction}'"
             " instead.",
-            stacklevel=3,
+            stacklevel=user_level(),
         )
     if reduction not in ('none', 'mean', 'sum'):
         raise ValueError(f'{reduction} is not a valid value for reduction')
@@ -1158,7 +1155,7 @@ def _same_size(input, target):
             f'Using a target size ({target.shape}) that is different to the input size'
             f' ({input.shape}). This will likely lead to incorrect results due to broadcasting.'
             ' Please ensure they have the same size.',
-            stacklevel=3,
+            stacklevel=user_level(),
         )
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None):

@@ -19,7 +19,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..argument_types import FITS, type_name as type_name_of
+from ..argument_types import FITS, refused, user_level
 from ..creation import linspace
 from ..layers.casting import castable
 from ..arrays.cupy_backend import device_agnostic, is_on_device
@@ -137,7 +137,7 @@ def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, gr
         raise RuntimeError('non-positive stride is not supported')
     if builtins.min(dilation) <= 0:
         raise RuntimeError(f'dilation should be greater than zero, but got {list(dilation)}')
-    _check_conv_dtypes(name, input, weight, bias)
+    _check_conv_dtypes(name, input, weight, bias, transposed)
     if weight.dim() != dims + 2:
         seen = dims + 2 if input.dim() != weight.dim() else input.dim() + 1
         raise RuntimeError(
@@ -155,9 +155,11 @@ def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, gr
     return stride, padding, dilation
 
 # %% ../../nbs/nn/04_spatial.ipynb #81d0b95f
-def _check_conv_dtypes(name, input, weight, bias):
+def _check_conv_dtypes(name, input, weight, bias, transposed):
     x, w = input._array, weight._array
-    if bias is not None and bias._array.dtype != x.dtype:
+    # a transposed convolution looks at its weight first
+    first = not transposed or w.dtype == x.dtype
+    if first and bias is not None and bias._array.dtype != x.dtype:
         raise RuntimeError(
             f'Input type ({c_name(x)}) and bias type ({c_name(bias._array)}) should be the same'
         )
@@ -217,6 +219,7 @@ def _conv(name, dims):
                 raise RuntimeError("padding='same' is not supported for strided convolutions")
             if weight.dim() != dims + 2:
                 _check_conv(name, input, weight, bias, dims, 1, 0, 1, groups, False)
+            _check_conv_dtypes(name, input, weight, None, False)
             total = [
                 d * (k - 1) if padding == 'same' else 0
                 for d, k in zip(spread(dilation, dims), weight.shape[2:])
@@ -960,29 +963,18 @@ def interpolate(
 
 
 # %% ../../nbs/nn/04_spatial.ipynb #10ad1e70
-def _refuse_types(dims, mode, size, align_corners, factors):
+def _refuse_types(input, dims, mode, size, align_corners, factors):
     "Raise PyTorch's error for sizes, factors or a flag of another type."
     size, factors = (
         [v] if v is not None and not isinstance(v, (tuple, list)) else v for v in (size, factors)
     )
-    if (
-        all(FITS['int'](s) for s in size or ())
-        and all(FITS['float'](f) and not isinstance(f, TensorBase) for f in factors or ())
-        and (align_corners is None or isinstance(align_corners, bool))
-    ):
-        return
-    if mode == 'area':
-        raise TypeError(
-            f"adaptive_avg_pool{dims}d(): argument 'output_size' (position 2) must be tuple of"
-            f' ints, but found element of type {type(size[0]).__name__} at pos 0'
-        )
-    flag = [] if align_corners is None else [align_corners]
-    shown = ', '.join(map(type_name_of, (size, *flag, factors)))
-    name = {'nearest-exact': '_upsample_nearest_exact'}.get(mode, f'upsample_{mode}')
-    raise TypeError(
-        f'{name}{dims}d() received an invalid combination of arguments - got (Tensor, {shown}):'
-        ' sizes have to be ints, factors numbers, and align_corners a bool'
-    )
+    if mode == 'area': name, given = f'adaptive_avg_pool{dims}d', (size,)
+    else:
+        name = {'nearest-exact': '_upsample_nearest_exact'}.get(mode, f'upsample_{mode}')
+        name, flag = f'{name}{dims}d', () if align_corners is None else (align_corners,)
+        given = size, *flag, factors
+    error = refused(name, (input, *given), {})
+    if error is not None: raise error
 
 # %% ../../nbs/nn/04_spatial.ipynb #64d8c221
 def _aligned(mode, align_corners):
@@ -1009,7 +1001,7 @@ def _checked_size(
             f' int], but got size with types {[type(s) for s in size]}'
         )
     factors = None if recompute_scale_factor or mode == 'area' else scale_factor
-    _refuse_types(dims, mode, size, align_corners, factors)
+    _refuse_types(input, dims, mode, size, align_corners, factors)
     size, scales = _wanted_size(input, dims, size, scale_factor, recompute_scale_factor)
     if recompute_scale_factor and scale_factor is None:
         raise ValueError('recompute_scale_factor is not meaningful with an explicit size.')
@@ -1049,7 +1041,7 @@ def upsample(input, size=None, scale_factor=None, mode='nearest', align_corners=
     "The former name of `interpolate`."
     warnings.warn(
         '`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.',
-        stacklevel=2,
+        stacklevel=user_level(),
     )
     return interpolate(input, size, scale_factor, mode, align_corners)
 
@@ -1057,7 +1049,7 @@ def upsample_nearest(input, size=None, scale_factor=None):
     "`interpolate` with mode 'nearest'."
     warnings.warn(
         '`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.',
-        stacklevel=2,
+        stacklevel=user_level(),
     )
     return interpolate(input, size, scale_factor, 'nearest')
 
@@ -1065,7 +1057,7 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     "`interpolate` with mode 'bilinear' and aligned corners."
     warnings.warn(
         '`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.',
-        stacklevel=2,
+        stacklevel=user_level(),
     )
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
@@ -1163,7 +1155,7 @@ def affine_grid(theta, size, align_corners=None):
     (examples, 3, 4) send the pixels of an output of `size` to.
     """
     if align_corners is None:
-        warnings.warn(_ALIGNED_BEFORE, stacklevel=2)
+        warnings.warn(_ALIGNED_BEFORE, stacklevel=user_level())
         align_corners = False
     if not theta.is_floating_point():
         raise ValueError(f'Expected theta to have floating point type, but got {theta.dtype}')
@@ -1179,7 +1171,7 @@ def affine_grid(theta, size, align_corners=None):
             f' {size}. Got {theta.shape}.'
         )
     if align_corners and builtins.min(size[2:]) == 1:
-        warnings.warn(_UNIT_GRIDS, stacklevel=2)
+        warnings.warn(_UNIT_GRIDS, stacklevel=user_level())
     elif builtins.min(size) <= 0:
         raise ValueError(f'Expected non-zero, positive output size. Got {size}')
     for place, s in enumerate(size):
@@ -1237,7 +1229,7 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
             f" 'reflection', but got: '{padding_mode}'"
         )
     if align_corners is None:
-        warnings.warn(_ALIGNED_BEFORE, stacklevel=2)
+        warnings.warn(_ALIGNED_BEFORE, stacklevel=user_level())
         align_corners = False
     _check_grid(input, grid, mode)
     return _op['grid_sample'](

@@ -35,6 +35,9 @@ def pad(input, pad, mode='constant', value=None):
     if mode == 'constant':
         value = 0.0 if value is None else value + 0.0  # not an integer, whatever the dtype
         return _op['pad_constant'](input, pad=pad, value=F._held(value, input))
+    if not isinstance(mode, str):
+        kind = type(mode).__name__
+        raise TypeError(f"pad(): argument 'mode' (position 3) must be str, not {kind}")
     if mode not in ('reflect', 'replicate', 'circular'):
         raise NotImplementedError(f'Unrecognised padding mode {mode}')
     if value: raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')

@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F, linalg as L
-from ..argument_types import numbers_first, reordered
+from ..argument_types import numbers_first, reordered, user_level
 from ..arrays.cupy_backend import library_of
 from ..forms import forms
 from autograd_nb.functions import (
@@ -147,7 +147,7 @@ _NO_DIM = (
 def cross(input, other, dim=None, *, out=None):
     "The cross product along `dim` (the first dimension of size 3 if None)."
     if dim is None:
-        warnings.warn(_NO_DIM, UserWarning, stacklevel=2)
+        warnings.warn(_NO_DIM, UserWarning, stacklevel=user_level())
         dim = next((i for i, s in enumerate(input._array.shape) if s == 3), None)
         if dim is None: raise RuntimeError('no dimension of size 3 in input')
     return L.cross(input, other, dim=dim, out=out)

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 from .. import fft as T, functions as F
-from ..argument_types import FITS, type_name
+from ..argument_types import refused, user_level
 from ..arrays.cupy_backend import library_of
 from ..arrays.dtypes import TYPE_NAMES
 from ..forms import forms
@@ -75,21 +75,6 @@ kaiser_window = _window(
 )
 for _f in (hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window):
     forms('function')(_f)
-
-# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #10ad1e71
-def _refuse_types(input, sizes, window, flags):
-    "Raise PyTorch's error for arguments of `stft` that are of another type."
-    if (
-        all(v is None or FITS['int'](v) for v in sizes)
-        and (window is None or FITS['Tensor'](window))
-        and all(v is None or v.__class__ is builtins.bool for v in flags)
-    ):
-        return
-    got = ', '.join(map(type_name, (input, *sizes, window, *flags)))
-    raise TypeError(
-        f'stft() received an invalid combination of arguments - got ({got}): sizes have to be ints,'
-        ' the window a tensor, and what is normalized, onesided or complex is said by a bool'
-    )
 
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #e5b1374a
 def _call(name, input, n_fft, hop_length, win_length, window, **more):
@@ -185,14 +170,15 @@ def stft(
     dimension. Raises RuntimeError for sizes that do not fit."""
     a = input._array
     flags = normalized, onesided, return_complex, align_to_window
-    _refuse_types(input, (n_fft, hop_length, win_length), window, flags)
+    error = refused('stft', (input, n_fft, hop_length, win_length, window, *flags), {})
+    if error is not None: raise error
     hop, length = _frame_sizes(n_fft, hop_length, win_length)
     said = lambda t: _call(
         'stft', t, n_fft, hop, length, window, normalized=normalized, onesided=onesided,
         return_complex=return_complex, align_to_window=align_to_window,
     )
     _check_signal(input, said)
-    if window is None: warnings.warn(_NO_WINDOW, UserWarning, stacklevel=2)
+    if window is None: warnings.warn(_NO_WINDOW, UserWarning, stacklevel=user_level())
     hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
     if return_complex is None and not hard:
         raise RuntimeError(

@@ -103,10 +103,7 @@ class _Checking:
     def _check_dtypes(self, x, h):
         "Raise PyTorch's error for what cannot be multiplied with the weights."
         for given, weight in ((x, self.weight_ih), (h, self.weight_hh)):
-            F.one_dtype(
-                'mat1 and mat2 must have the same dtype, but got {} and {}. Convert one first, with'
-                f' x.to({weight.dtype}).', given, weight,
-            )
+            F.need_product(given, weight)
 
     def _check_sizes(self, x, states, names):
         "Raise PyTorch's error unless the memories belong to the batch `x` and to this cell."

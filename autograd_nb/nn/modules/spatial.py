@@ -257,9 +257,12 @@ class ConvTranspose3d(_ConvTransposeNd):
     dims, function = 3, staticmethod(F.conv_transpose3d)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #c1d583a6
-def _module(name, function, doc, names, defaults, shown=None, check=None, calls=None):
+def _module(
+    name, function, doc, names, defaults, shown=None, check=None, calls=None, base=Module
+):
     """A module class that stores its arguments and passes them to `function`. `shown`: what it
-    prints; `calls`: its `forward`, if it calls the function otherwise than by position.
+    prints; `calls`: its `forward`, if it calls the function otherwise than by position; `base`: the
+    class that it derives from.
     """
     names = names.split()
     begin = storing(name, {key: defaults.get(key, REQUIRED) for key in names}, check)
@@ -276,9 +279,27 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
         __init__=begin, forward=forward, extra_repr=extra_repr, __doc__=doc, __module__=__name__,
         __constants__=names,
     )
-    return type(name, (Module,), members)
+    return type(name, (base,), members)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #facb7549
+class _MaxPoolNd(Module):
+    "What `MaxPool1d`, `MaxPool2d` and `MaxPool3d` have in common."
+
+class _AvgPoolNd(Module):
+    "What `AvgPool1d`, `AvgPool2d` and `AvgPool3d` have in common."
+
+class _MaxUnpoolNd(Module):
+    "What `MaxUnpool1d`, `MaxUnpool2d` and `MaxUnpool3d` have in common."
+
+class _AdaptiveAvgPoolNd(Module):
+    "What `AdaptiveAvgPool1d`, `AdaptiveAvgPool2d` and `AdaptiveAvgPool3d` have in common."
+
+class _AdaptiveMaxPoolNd(Module):
+    "What `AdaptiveMaxPool1d`, `AdaptiveMaxPool2d` and `AdaptiveMaxPool3d` have in common."
+
+class _LPPoolNd(Module):
+    "What `LPPool1d`, `LPPool2d` and `LPPool3d` have in common."
+
 def _stride_is_window(self):
     if self.stride is None: self.stride = self.kernel_size
 
@@ -309,6 +330,7 @@ def _max_pool(n):
             ceil_mode=self.ceil_mode,
             return_indices=self.return_indices,
         ),
+        _MaxPoolNd,
     )
 
 
@@ -337,6 +359,7 @@ def _avg_pool(n):
         defaults,
         'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}',
         check,
+        base=_AvgPoolNd,
     )
 
 def _max_unpool(n):
@@ -358,6 +381,7 @@ def _max_unpool(n):
         lambda self, input, indices, output_size=None: getattr(F, f'max_unpool{n}d')(
             input, indices, self.kernel_size, self.stride, self.padding, output_size
         ),
+        _MaxUnpoolNd,
     )
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #b28b4910
@@ -373,6 +397,7 @@ AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = (
         'output_size',
         {},
         'output_size={0.output_size}',
+        base=_AdaptiveAvgPoolNd,
     )
     for n in (1, 2, 3)
 )
@@ -384,6 +409,7 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (
         'output_size return_indices',
         dict(return_indices=False),
         'output_size={0.output_size}',
+        base=_AdaptiveMaxPoolNd,
     )
     for n in (1, 2, 3)
 )
@@ -404,6 +430,7 @@ def _lp_pool(n):
         'norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride},'
         ' ceil_mode={0.ceil_mode}',
         calls=forward,
+        base=_LPPoolNd,
     )
 
 LPPool1d, LPPool2d, LPPool3d = map(_lp_pool, (1, 2, 3))

@@ -11,15 +11,15 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth',
            'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
            'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
-           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
-           'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten',
-           'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
-           'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
-           'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag',
-           'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'take',
-           'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median',
-           'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex',
-           'result_type', 'meshgrid']
+           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype',
+           'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as',
+           'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand',
+           'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack',
+           'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll',
+           'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
+           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
+           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -51,9 +51,10 @@ from autograd_nb.graph.errors import (
 from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
 )
-from .graph.modes import LOCAL
+from .graph.modes import LOCAL, SWITCH
 from autograd_nb.argument_types import (
-    numbers_first, refused, reordered, type_name as kind_name, warn_once
+    numbers_first, refused, reordered, type_name as kind_name, user_level,
+    warn_once
 )
 from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
@@ -174,7 +175,7 @@ def outdated(words):
     def decorate(function):
         @functools.wraps(function)
         def outdated(*args, **kwargs):
-            warnings.warn(words, UserWarning, stacklevel=2)
+            warnings.warn(words, UserWarning, stacklevel=user_level())
             return function(*args, **kwargs)
 
         outdated.warns = True
@@ -666,7 +667,7 @@ def where(condition, input=None, other=None, *, out=None):
             'where received a uint8 condition tensor. This behavior is deprecated and will be'
             ' removed in a future version of PyTorch. Use a boolean condition instead.',
             UserWarning,
-            stacklevel=2,
+            stacklevel=user_level(),
         )
         condition = cast(condition, DTYPES['bool'])
     if condition._array.dtype != bool:
@@ -1184,6 +1185,13 @@ def one_dtype(words, *tensors, name=_type_name):
     kinds = {t._array.dtype for t in tensors if isinstance(t, TensorBase)}
     if len(kinds) > 1 and LOCAL.modes.casting is None:
         raise RuntimeError(words.format(*map(name, tensors)))
+
+def need_product(x, weight, bias=None):
+    "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
+    try: one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    except RuntimeError as error: raise dtypes_error(str(error), x, weight) from None
+    if bias is not None:
+        one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
 
 def _refuse_stacks(*matrices):
     "Raise PyTorch's error for the first that is no matrix."
@@ -2257,30 +2265,28 @@ def _dims_named(i):
     if isinstance(i, TensorBase): return i._array.ndim if i._array.dtype.char in '?B' else 1
     return int(i is not None and i is not Ellipsis and not isinstance(i, builtins.bool))
 
+def _is_plain_slice(i):
+    "Whether it is a slice of numbers that NumPy understands as PyTorch does."
+    if i.__class__ is not slice: return False
+    if i.start.__class__ not in _PLAIN or i.stop.__class__ not in _PLAIN: return False
+    return i.step is None or i.step.__class__ is int and i.step > 0
+
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
     """
-    several = isinstance(index, (tuple, list, TensorBase)) or is_array(index)
+    given = index
     if isinstance(index, list): index = _list_as_index(index)
     elif not isinstance(index, tuple): index = (index,)
-    elif builtins.sum(i is Ellipsis for i in index) > 1: index = _one_ellipsis(index, len(shape))
+    dots = 0
     for i in index:
-        kind = i.__class__
-        if (
-            kind is not int
-            and i is not None
-            and i is not Ellipsis
-            and (
-                kind is not slice
-                or i.step is not None
-                or i.start.__class__ not in _PLAIN
-                or i.stop.__class__ not in _PLAIN
-            )
-        ):
-            break
+        if i.__class__ is int or i is None: continue
+        if i is Ellipsis: dots += 1
+        elif not _is_plain_slice(i): break
     else:
-        return index, True
+        return (index if dots < 2 else _one_ellipsis(index, len(shape))), True
+    if builtins.sum([i is Ellipsis for i in index]) > 1: index = _one_ellipsis(index, len(shape))
+    several = isinstance(given, (tuple, list, TensorBase)) or is_array(given)
     if several and builtins.sum(map(_dims_named, index)) > len(shape):
         raise IndexError(f'too many indices for tensor of dimension {len(shape)}')
     out, basic, empty = [], True, False
@@ -2767,6 +2773,12 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )
 
+# %% ../nbs/tensor/02_functions.ipynb #4ebfcd9b
+def _may_hold_nan(array):
+    "Whether some of the numbers may be NaN; what is recorded must hold for other numbers, too."
+    if not SWITCH.plain or array.__class__ is not np.ndarray: return True
+    return builtins.bool((array != array).any())
+
 @forms('function method', numpy_names=True)
 def median(input, dim=None, keepdim=False, *, out=None):
     "The middle element (the lower of two); with `dim`, a pair (values, indices)."
@@ -2783,7 +2795,7 @@ def median(input, dim=None, keepdim=False, *, out=None):
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
     order, middle = argsort(input.detach(), d), (input._array.shape[d] - 1) // 2
     index = _op['clone'](narrow(order, d, middle, 1), order='C')
-    if input._array.dtype.kind == 'f':
+    if input._array.dtype.kind == 'f' and _may_hold_nan(input._array):
         lost = _op['isnan'](input)
         index = where(
             _op['any'](lost, dim=d, keepdim=True), _op['argmax'](lost, dim=d, keepdim=True), index
@@ -2973,7 +2985,7 @@ def _check_grid(tensors, indexing):
             'torch.meshgrid: in an upcoming release, it will be required to pass the indexing'
             ' argument.',
             UserWarning,
-            stacklevel=3,
+            stacklevel=user_level(),
         )
     elif indexing not in ('ij', 'xy'):
         raise RuntimeError(

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['indexed', 'FEW_PLACES', 'REMEMBERED', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims',
-           'separated', 'dims_taken', 'reads', 'steps_left', 'order_of_read', 'index', 'taken_out', 'index_add_zeros',
-           'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at', 'counted', 'spaced', 'countable',
-           'whole_rows', 'taken', 'along_batch', 'gather', 'check_index', 'picked', 'place_back', 'picked_so_far',
-           'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order',
-           'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at',
-           'index_put', 'index_copy', 'index_add']
+           'separated', 'dims_taken', 'reads', 'steps_left', 'without_gaps', 'order_of_read', 'index', 'taken_out',
+           'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at', 'counted', 'spaced',
+           'countable', 'whole_rows', 'taken', 'along_batch', 'gather', 'check_index', 'picked', 'place_back',
+           'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout',
+           'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of',
+           'add_rows_at', 'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -71,20 +71,25 @@ def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
     # the Ellipsis keeps NumPy from turning a single element into a number
     part = x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
-    if not part.size and part.__class__ is np.ndarray: return _empty_part(x, part.shape, index)
+    if part.__class__ is np.ndarray:
+        if not part.size: return seen_from(x, part.shape, *_strides_of_part(x, index))
+        if None not in index: return part
+        # NumPy's new dimensions have a stride of 0
+        return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
     if None not in index: return part
-    # NumPy's new dimensions have a stride of 0
     old = tuple([i for i in index if i is not None])
     if old: x = x[old if Ellipsis in old else (*old, ...)]
     return x.reshape(part.shape)
 
 # %% ../../nbs/ops/05_indexing.ipynb #5e7a91c3
-def _empty_part(x, shape, index):
-    "The empty `x[index]`: NumPy forgets where it was cut, and what is put there by `out=` is lost."
+def _strides_of_part(x, index):
+    """The strides of `x[index]`, and how many bytes behind `x` it starts. Of an empty part NumPy
+    forgets where it was cut, and what is put there by `out=` is lost.
+    """
     strides, start, d = [], 0, 0
     missing = x.ndim - sum(i is not None and i is not Ellipsis for i in index)
     for i in index if Ellipsis in index else (*index, Ellipsis):
-        if i is None: strides.append(None)
+        if i is None: strides.append(x.shape[d] * x.strides[d] if d < x.ndim else x.itemsize)
         elif i is Ellipsis:
             strides += x.strides[d : d + missing]
             d += missing
@@ -96,10 +101,7 @@ def _empty_part(x, shape, index):
         else:
             start += x.strides[d] * (int(i) % x.shape[d])
             d += 1
-    for k in reversed(range(len(strides))):
-        if strides[k] is None:
-            strides[k] = strides[k + 1] * shape[k + 1] if k + 1 < len(shape) else x.itemsize
-    return seen_from(x, shape, tuple(strides), start)
+    return tuple(strides), start
 
 basic_index.vjp(x=lambda g, x_shape, *, index: place(g, shape=tuple(x_shape), index=index))
 
@@ -197,6 +199,14 @@ def steps_left(x, v, d, n):
     if v is None: return [x.shape[d] * x.strides[d] if d < x.ndim else x.itemsize]
     return x.strides[d : d + n] if v is ... or isinstance(v, slice) else []
 
+def without_gaps(x, order):
+    "`x`, which lies in memory in this `order`, with strides that say so for single places, too."
+    if 1 not in x.shape or x.__class__ is not np.ndarray or not x.size: return x
+    strides, step = [0] * x.ndim, x.itemsize
+    for d in reversed(order):
+        strides[d], step = step, step * x.shape[d]
+    return x if x.strides == tuple(strides) else seen_from(x, x.shape, tuple(strides), 0)
+
 def order_of_read(x, index, shape):
     """The order in memory of the dimensions of `x[index]`, which has this `shape`: those that no
     array reads lie as in `x`, and those of the places that are read in rows.
@@ -210,7 +220,11 @@ def order_of_read(x, index, shape):
     start = 0 if separated(index) else before
     end = start + len(shape) - len(steps)
     own = *steps[:start], *(0 for _ in shape[start:end]), *steps[start:]
-    places = [math.prod(shape[k + 1 : end]) if start <= k < end else 0 for k in range(len(shape))]
+    # a dimension of one place has a stride among the index arrays, too
+    places = [
+        math.prod(shape[max(k + 1, start) : end]) if start <= k < end or n == 1 else 0
+        for k, n in enumerate(shape)
+    ]
     return dimension_order(shape, own, tuple(places))
 
 # %% ../../nbs/ops/05_indexing.ipynb #5827fe22
@@ -231,8 +245,10 @@ def index(x, *, index, node='IndexBackward0', in_rows=False):
     as `x` does, or `in_rows`.
     """
     found = x[index]
-    if in_rows or x.flags.c_contiguous: return row_major(found)
-    return laid(found, order_of_read(x, full(index), found.shape))
+    if in_rows or x.flags.c_contiguous:
+        return without_gaps(row_major(found), tuple(range(found.ndim)))
+    order = order_of_read(x, full(index), found.shape)
+    return without_gaps(laid(found, order), order)
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
 
@@ -492,7 +508,7 @@ def _gather_batch(op, values, batched, statics):
 )
 def gather(x, index, *, dim):
     "`out[i, j] = x[i, index[i, j]]` for dim=1, and so on for any `dim`."
-    check_index(x, index, dim)
+    check_index(x, index, dim, 'gather')
     if not index.size: return xp.zeros(index.shape, x.dtype)
     return taken(x, index, dim) if x.ndim else x.reshape(1)[index]
 
@@ -502,21 +518,22 @@ gather.vjp(
 )
 
 # %% ../../nbs/ops/05_indexing.ipynb #b729088c
-def check_index(x, index, dim):
+def check_index(x, index, dim, name='scatter'):
     "Raise PyTorch's errors for a wrong index of gather and scatter."
     if not index.size: return
     if index.dtype.char not in 'ilq':
-        raise RuntimeError('gather(): Expected dtype int32/int64 for index')
+        raise RuntimeError(f'{name}(): Expected dtype int32/int64 for index')
     if index.ndim != x.ndim and x.ndim:
         raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
-    if xp.on_host and index.size and x.ndim:
-        n = x.shape[dim]
+    if xp.on_host:
+        n = x.shape[dim] if x.ndim else 1
         if 0 in index.strides:  # what was expanded need be looked at once only
             index = index[tuple([slice(None) if s else slice(1) for s in index.strides])]
         if all_below(index, n): return
         bad = index[(index < 0) | (index >= n)]
         raise RuntimeError(
-            f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}'
+            f'index {bad.flat[0]} is out of bounds for dimension {dim % max(x.ndim, 1)}'
+            f' with size {n}'
         )
 
 # %% ../../nbs/ops/05_indexing.ipynb #bfb4328c

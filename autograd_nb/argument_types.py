@@ -434,7 +434,7 @@ class Ask:
     first = staticmethod(lambda function, args, kwargs: ABSENT)
     overrides = staticmethod(lambda kind: False)
 
-
+# %% ../nbs/tensor/14_argument_types.ipynb #838e43d7
 def _look(function, fitting, key, refusal, args, kwargs):
     """What answers in the place of `function`, called with arguments whose types, the `key`, are
     not known to fit; ABSENT: nothing does. Raises the `refusal` of such a call, and notes the types

@@ -65,6 +65,8 @@ from .layers.reshaped import note_shape
 from .graph.op import REGISTRY
 from .ops.shape import pointwise
 from .graph.pytree import SequenceKey, register_pytree_node
+
+# %% ../nbs/tensor/02_functions.ipynb #3b10bfdd
 import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
 import autograd_nb.ops.decompositions
@@ -1220,6 +1222,7 @@ def _scaled_sum(input, beta, product, alpha):
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
+# %% ../nbs/tensor/02_functions.ipynb #5baf238f
 @forms('function method function_ method_')
 @recorded_as('AddmvBackward0')
 @numbers_first

@@ -568,6 +568,10 @@ sum: Tensor input, *, dtype? dtype=None | Tensor input, ints[1]? dim, bool keepd
 svd: Tensor input, bool some=True, bool compute_uv=True, *, Tensors[3] out=None
 swapaxes: Tensor input, int axis0, int axis1
 swapdims transpose: Tensor input, int dim0, int dim1
+'''
+
+# %% ../nbs/tensor/15_signatures.ipynb #152d45c3
+OWN += '''\
 take: Tensor input, Tensor index, *, out
 take_along_dim: Tensor input, Tensor indices, int? dim=None, *, out
 tensor_split: Tensor input, ints indices, int dim=0 | Tensor input, Tensor

@@ -207,6 +207,7 @@ def without_gaps(x, order):
         strides[d], step = step, step * x.shape[d]
     return x if x.strides == tuple(strides) else seen_from(x, x.shape, tuple(strides), 0)
 
+# %% ../../nbs/ops/05_indexing.ipynb #280f7e18
 def order_of_read(x, index, shape):
     """The order in memory of the dimensions of `x[index]`, which has this `shape`: those that no
     array reads lie as in `x`, and those of the places that are read in rows.

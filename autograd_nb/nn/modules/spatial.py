@@ -300,6 +300,7 @@ class _AdaptiveMaxPoolNd(Module):
 class _LPPoolNd(Module):
     "What `LPPool1d`, `LPPool2d` and `LPPool3d` have in common."
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #972ebccc
 def _stride_is_window(self):
     if self.stride is None: self.stride = self.kernel_size
 
@@ -362,6 +363,7 @@ def _avg_pool(n):
         base=_AvgPoolNd,
     )
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #04a7e648
 def _max_unpool(n):
     def check(self):
         self.kernel_size = spread(self.kernel_size, n)

@@ -71,15 +71,15 @@ def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
     # the Ellipsis keeps NumPy from turning a single element into a number
     part = x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
-    if part.__class__ is np.ndarray:
-        if not part.size: return seen_from(x, part.shape, *_strides_of_part(x, index))
-        if None not in index: return part
-        # NumPy's new dimensions have a stride of 0
-        return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
+    if not part.size and part.__class__ is np.ndarray:
+        return seen_from(x, part.shape, *_strides_of_part(x, index))
     if None not in index: return part
     old = tuple([i for i in index if i is not None])
-    if old: x = x[old if Ellipsis in old else (*old, ...)]
-    return x.reshape(part.shape)
+    cut = x[old if Ellipsis in old else (*old, ...)] if old else x
+    if cut.__class__ is not np.ndarray or 1 not in cut.shape and cut.flags.c_contiguous:
+        return cut.reshape(part.shape)
+    # NumPy's new dimensions have a stride of 0
+    return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
 
 # %% ../../nbs/ops/05_indexing.ipynb #5e7a91c3
 def _strides_of_part(x, index):
@@ -247,7 +247,8 @@ def index(x, *, index, node='IndexBackward0', in_rows=False):
     """
     found = x[index]
     if in_rows or x.flags.c_contiguous:
-        return without_gaps(row_major(found), tuple(range(found.ndim)))
+        found = row_major(found)
+        return found if 1 not in found.shape else without_gaps(found, tuple(range(found.ndim)))
     order = order_of_read(x, full(index), found.shape)
     return without_gaps(laid(found, order), order)
 

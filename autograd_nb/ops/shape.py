@@ -350,7 +350,7 @@ def unsqueeze(x, *, dim):
         )
     dim = dim % n
     out = x.reshape(shape[:dim] + (1,) + shape[dim:])
-    if out.__class__ is not np.ndarray: return out
+    if out.__class__ is not np.ndarray or 1 not in shape and x.flags.c_contiguous: return out
     step = x.strides[dim] * shape[dim] if dim < n - 1 else x.itemsize
     strides = x.strides[:dim] + (step,) + x.strides[dim:]
     return out if out.strides == strides else seen_from(x, out.shape, strides, 0)

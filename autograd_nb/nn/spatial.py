@@ -968,7 +968,9 @@ def _refuse_types(input, dims, mode, size, align_corners, factors):
     size, factors = (
         [v] if v is not None and not isinstance(v, (tuple, list)) else v for v in (size, factors)
     )
-    if mode == 'area': name, given = f'adaptive_avg_pool{dims}d', (size,)
+    if mode == 'area':
+        if size is None: return
+        name, given = f'adaptive_avg_pool{dims}d', (size,)
     else:
         name = {'nearest-exact': '_upsample_nearest_exact'}.get(mode, f'upsample_{mode}')
         name, flag = f'{name}{dims}d', () if align_corners is None else (align_corners,)

@@ -1461,7 +1461,7 @@ def draw(function, shape):
     """Random numbers as a tensor: `function(shape)` draws an array. Inside `vmap` the same for all
     examples, or different ones.
     """
-    if SWITCH.plain: return tensor_like(function(tuple(shape)))
+    if SWITCH.plain and not LOCAL.modes.transforms: return tensor_like(function(tuple(shape)))
     level = chance() if LOCAL.modes.transforms else None
     if level is None: return _drawn(function, tuple(shape))
     with level.below():

@@ -8,18 +8,18 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
            'refuse_kinds', 'as_int', 'need_operands', 'need_tensors', 'outdated', 'as_operand', 'dim_of',
-           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth',
-           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
-           'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
-           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype',
-           'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as',
-           'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand',
-           'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack',
-           'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll',
-           'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
-           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
-           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
-           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
+           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'warn_of_imaginary',
+           'cast', 'refuse_growth', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub',
+           'rdiv', 'pow', 'rpow', 'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
+           'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul',
+           'outer', 'one_dtype', 'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view',
+           'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
+           'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
+           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
+           'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
+           'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
+           'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -380,13 +380,16 @@ def _refuse_shared(out, name, given):
                 refuse_overlap(out._array, x._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #fb7168b0
-_IMAGINARY = 'Casting complex values to real discards the imaginary part'
+def warn_of_imaginary(array, dtype):
+    "Give PyTorch's warning if what `array` holds loses its imaginary parts in this dtype."
+    if array.dtype.kind == 'c' and dtype.kind in 'iufV':
+        warn_once('Casting complex values to real discards the imaginary part', 5)
 
 def cast(x, dtype):
     "`x` in a dtype of ours, recorded."
     have = x._array.dtype
     if dtype is None or have == dtype.numpy: return x
-    if have.kind == 'c' and dtype.category in ('int', 'float'): warn_once(_IMAGINARY, 4)
+    warn_of_imaginary(x._array, dtype.numpy)
     # whole numbers have no gradient
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
@@ -2034,7 +2037,7 @@ def unbind(input, dim=0):
     "The slices along `dim`, that dimension removed."
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
-        raise IndexError(f'Dimension specified as {dim} but tensor has no dimensions')
+        raise IndexError('Dimension specified as 0 but tensor has no dimensions')
     if not input._array.shape[d]: return ()
     return _op['unbind'](input, dim=d)
 

@@ -121,7 +121,7 @@ REFERENCE = {
     "split": lambda x, sizes, dim: x.split(sizes, dim),
     "diagonal_scatter": lambda g, shape, **k: lib().zeros(shape, dtype=g.dtype).diagonal_scatter(g, **k),
     "basic_index": lambda x, index: index_with(x, index),
-    "index": lambda x, index, node=None: index_with(x, index),
+    "index": lambda x, index, node=None, in_rows=False: index_with(x, index),
     "place": lambda g, shape, index: written(g, shape, lambda out: out.__setitem__(index, g)),
     "index_add_zeros": lambda g, shape, index: put(lib().zeros(shape, dtype=g.dtype), g, index, True),
     "gather": lambda x, index, dim: x.gather(dim, index),

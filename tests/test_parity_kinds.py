@@ -216,3 +216,42 @@ def test_leaves_of_inference_mode_that_require_grad(call):
 @pytest.mark.parametrize("makes", ["a.double()", "a.to(torch.complex64)", "torch.fft.fft(a)", "a.sum(dtype=torch.float64)", "a.bfloat16()"])
 def test_edges_of_results_in_another_dtype(makes):
     agree("a = torch.tensor([1.0, 2.0], requires_grad=True)", f"b = {makes}", "d = b.grad_fn._input_metadata[0].shape", "e = torch.autograd.graph.get_gradient_edge(b)", "c, = torch.autograd.grad(b.abs().sum(), e, allow_unused=True)")
+
+
+# Small ones that stand for a kind ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", ["d * 2", "Twice.apply(d)", "torch.utils.checkpoint.checkpoint(lambda v: v * 2, d, use_reentrant=True)"])
+def test_what_is_not_recorded_takes_any_view(use):
+    "A view that was made and written to while nothing was recorded is refused only by what is recorded."
+    agree(f"a = {VECTOR}", "with torch.no_grad(): d = a.view(-1).mul_(2)", f"with torch.no_grad(): e = {use}")
+
+
+@pytest.mark.parametrize("source", ["c", "torch.zeros(2).double()", "a.detach()", "a"])
+def test_other_memory_has_no_derivative(source):
+    agree(f"a = {VECTOR}", "c = a * 2", f"d = c.set_({source})", "d.sum().backward()")
+
+
+@pytest.mark.parametrize("size", ["[1.0, 2.0]", "[0.0, 2.0]", "[-1.0, 0.5]"])
+def test_numbers_of_a_size_at_an_angle(size):
+    agree(f"a = torch.tensor({size}, dtype=torch.float64, requires_grad=True)", f"b = {VECTOR}", "c = torch.polar(a, b)", "c.abs().sum().backward(retain_graph=True)", "c.real.sum().backward(retain_graph=True)", "c.mul_(2)", "c.imag.sum().backward()")
+
+
+@pytest.mark.parametrize("mask", ["a > 0", "a < 0"])
+def test_masks_are_added_in_multiples(mask):
+    agree(f"a = {VECTOR}", f"m = {mask}", "c = m.add(a, alpha=2)", "d = a.add(m, alpha=3)", "(c * d).sum().backward()")
+
+
+@pytest.mark.parametrize("outputs", ["c", "c.view(1, 1)", "[c, c]"])
+def test_a_batch_of_gradients_that_are_not_given(outputs):
+    agree("a = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)", "c = a * 2", f"torch.autograd.grad({outputs}, a, None, is_grads_batched=True)")
+
+
+@pytest.mark.parametrize("write", ["add_(v)", "add_(v.sum())", "mul_(v)", "copy_(v)"])
+def test_written_for_each_example_into_one_tensor(write):
+    agree(f"a = {VECTOR}", f"torch.func.vmap(lambda v: torch.zeros(2).double().{write})(a.detach())")
+
+
+@pytest.mark.parametrize("write", ["c.copy_(z)", "c[:] = z", "c[0] = z[0]", "c = z.to(torch.float64)"])
+def test_imaginary_parts_get_lost_with_pytorchs_warning(write):
+    agree(f"a = {VECTOR}", "z = torch.fft.fft(a)", "c = a * 1", write, "c.sum().backward()")

@@ -588,7 +588,7 @@ def new_context(cls, args):
     ctx = cls._backward_cls()
     ctx.where = tuple(i for i, a in enumerate(args) if isinstance(a, TensorBase))
     ctx.inputs = tuple(args[i]._node for i in ctx.where)
-    if VIEWS.on: refuse_stale(ctx.inputs)
+    if VIEWS.on and not LOCAL.modes.no_record: refuse_stale(ctx.inputs)
     ctx.targets = tuple((args[i]._array.shape, args[i]._array.dtype) for i in ctx.where)
     ctx.attributes['needs_input_grad'] = tuple(
         isinstance(a, TensorBase) and a._node is not None for a in args
@@ -710,6 +710,8 @@ def _note_writes(returned):
         JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
         passed = id(o) in returned.inputs
+        if not LOCAL.modes.no_record and id(o) not in returned.fixed:
+            refuse_write(o, o.requires_grad, name, 'has been')
         if recording and o._base is not None and passed and len(outputs) > 1:
             raise RuntimeError(
                 'If your Function modifies inplace an input that is a view of another Tensor, your'
@@ -719,8 +721,6 @@ def _note_writes(returned):
                 ' splitting it into two Functions: one doing the inplace that returns a single'
                 ' Tensor and a second one that does the other operations).'
             )
-        if not LOCAL.modes.no_record and id(o) not in returned.fixed:
-            refuse_write(o, o.requires_grad, name, 'has been')
         if recording and not passed:
             warnings.warn(
                 'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'

@@ -198,6 +198,12 @@ def _batched(tensors, starts, keep, create_graph, wanted):
     places = []
 
     def vjp(*starts):
+        for i, (t, s) in enumerate(zip(tensors, starts)):
+            if s.shape != t.shape:  # the one for a single number was taken for a batch of none
+                raise RuntimeError(
+                    f'invalid gradient at index {i} - got {list(s.shape)} but expected shape'
+                    f' compatible with {list(t.shape)}'
+                )
         found = engine.run(tensors, starts, keep, create_graph, wanted)
         places.extend(i for i, g in enumerate(found) if g is not None)
         return tuple(found[i] for i in places)

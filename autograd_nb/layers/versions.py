@@ -14,7 +14,6 @@ from ..arrays.numpy_backend import storage_of
 from ..graph.errors import stale_error
 from ..graph.op import Definition
 from ..graph.modes import LAYERS, LOCAL, NoWrites, add_field, next_sequence_number
-from .extras import living
 from .source_lines import caller, locate
 
 # %% ../../nbs/layers/03_versions.ipynb #8ed0a422
@@ -133,7 +132,8 @@ class Journal(Writing):
         if record is None or id(storage) in self.by_storage: return
         self.by_storage[id(storage)] = record
         anchors = record.anchor if record.anchor.__class__ is tuple else (record.anchor,)
-        record.anchor = *living(anchors), forgotten_with(storage, self.by_storage)
+        held = [a for a in anchors if a.__class__ is not weakref.ref or a() is not None]
+        record.anchor = *held, forgotten_with(storage, self.by_storage)
 
     def bump_all(self, arrays, op=None):
         """Note one write into each of the arrays, all by the operation called `op` and from the

@@ -69,7 +69,7 @@ def columns(x, window, stride, padding, dilation, outs=None):
     if outs is None: outs = out_sizes(x.shape[2:], window, stride, padding, dilation)
     x = padded(x, padding)
     if math.prod(window) == 1 and outs == x.shape[2:]:
-        return x.reshape(*x.shape[:2], 1, -1)
+        return x.reshape(*x.shape[:2], 1, math.prod(outs))
     if not xp.on_host:  # one launch instead of one per entry
         seen = np.lib.stride_tricks.as_strided(
             x,

@@ -71,12 +71,13 @@ def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
     # the Ellipsis keeps NumPy from turning a single element into a number
     part = x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
-    if not part.size and part.__class__ is np.ndarray:
+    if not part.size and part.__class__ is np.ndarray and xp.on_host:
         return seen_from(x, part.shape, *_strides_of_part(x, index))
     if None not in index: return part
     old = tuple([i for i in index if i is not None])
     cut = x[old if Ellipsis in old else (*old, ...)] if old else x
-    if cut.__class__ is not np.ndarray or 1 not in cut.shape and cut.flags.c_contiguous:
+    like_numpys = 1 not in cut.shape and cut.flags.c_contiguous
+    if not xp.on_host or cut.__class__ is not np.ndarray or like_numpys:
         return cut.reshape(part.shape)
     # NumPy's new dimensions have a stride of 0
     return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
@@ -201,7 +202,7 @@ def steps_left(x, v, d, n):
 
 def without_gaps(x, order):
     "`x`, which lies in memory in this `order`, with strides that say so for single places, too."
-    if 1 not in x.shape or x.__class__ is not np.ndarray or not x.size: return x
+    if 1 not in x.shape or not xp.on_host or x.__class__ is not np.ndarray or not x.size: return x
     strides, step = [0] * x.ndim, x.itemsize
     for d in reversed(order):
         strides[d], step = step, step * x.shape[d]

@@ -116,7 +116,6 @@ scaled.vjp(x=lambda g, *, factor: g * factor)
 
 WITH_ALPHA = dict(
     jvp=linear,
-    refuses_masks=True,
     samples=[(N(3, 4), N(4), dict(alpha=2.5)), (N(4), N(3, 1), dict(alpha=-3))],
 )
 
@@ -127,7 +126,7 @@ def add_scaled(x, y, *, alpha):
 
 add_scaled.vjp(x=lambda g: g, y=lambda g, *, alpha: g * alpha)
 
-@binary(node='SubBackward0', **WITH_ALPHA)
+@binary(node='SubBackward0', refuses_masks=True, **WITH_ALPHA)
 def sub_scaled(x, y, *, alpha):
     "`x - alpha * y`."
     return x - y * y.dtype.type(alpha)
@@ -195,7 +194,7 @@ filled.vjp(x=lambda g: zeros_for(g))
 def copied(x, src):
     "`src` in the shape and dtype of `x`."
     out = xp.empty(x.shape, x.dtype)
-    out[...] = src
+    out[...] = src.real if is_complex(src) and not is_complex(out) else src
     return out
 
 copied.vjp(

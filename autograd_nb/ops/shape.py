@@ -350,7 +350,8 @@ def unsqueeze(x, *, dim):
         )
     dim = dim % n
     out = x.reshape(shape[:dim] + (1,) + shape[dim:])
-    if out.__class__ is not np.ndarray or 1 not in shape and x.flags.c_contiguous: return out
+    like_numpys = 1 not in shape and x.flags.c_contiguous
+    if not xp.on_host or out.__class__ is not np.ndarray or like_numpys: return out
     step = x.strides[dim] * shape[dim] if dim < n - 1 else x.itemsize
     strides = x.strides[:dim] + (step,) + x.strides[dim:]
     return out if out.strides == strides else seen_from(x, out.shape, strides, 0)

@@ -13,7 +13,7 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'igammac', 'bessel_scaled', 'bessel', 'i0', 'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish',
            'mish_rule', 'mish', 'below', 'selu', 'celu', 'by_result', 'leaky_relu_in_place', 'elu_in_place',
            'selu_in_place', 'celu_in_place', 'softshrink', 'hardshrink', 'threshold', 'threshold_back', 'prelu',
-           'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real',
+           'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real', 'polar',
            'view_as_complex', 'angle_rule', 'angle', 'nextafter', 'times_power']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
@@ -25,7 +25,7 @@ from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
     _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
     cos, elu, erf_kernel, exp, is_complex, leaky_relu, log, masked_fill, plain, real, reciprocal,
-    rsqrt, sigmoid, sign, sin, softplus, tanh, unary, where, zero, zeros_for, EVERY_FORM
+    rsqrt, sgn, sigmoid, sign, sin, softplus, tanh, unary, where, zero, zeros_for, EVERY_FORM
 )
 from .shape import all_batched, cat, narrow, pointwise, shift
 from .reduce import dims_of
@@ -995,6 +995,33 @@ def view_as_real(x):
     return np.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2))
 
 view_as_real.vjp(x=lambda g: view_as_complex(g))
+
+# %% ../../nbs/ops/08_special.ipynb #19c98e99
+def _polar_tangent(tangents, values, out, statics):
+    (size, angle), at = tangents, values[1]
+    grown = None if size is None else complex_of(size * cos(at), size * sin(at))
+    turned = None if angle is None else out * angle * 1j
+    if grown is None or turned is None: return turned if grown is None else grown
+    return grown + turned
+
+@op(
+    layout=like_operands,
+    jvp=_polar_tangent,
+    batch=pointwise,
+    holomorphic=False,
+    new_kind=True,
+    promote='same',
+    node='PolarBackward0',
+    samples=[(N(3, 4, low=0.5, high=2.0), N(3, 4)), (N(4, low=0.5, high=2.0), N(3, 1))],
+)
+def polar(x, y):
+    "The complex numbers of size `x` at the angle `y`."
+    return complex_of.kernel(x * xp.cos(y), x * xp.sin(y))
+
+polar.vjp(
+    x=lambda g, out: real(g * conj_physical(sgn(out))),
+    y=lambda g, out: real(g * conj_physical(out * 1j)),
+)
 
 # %% ../../nbs/ops/08_special.ipynb #f293fdc4
 @op(

@@ -25,6 +25,7 @@ def check_rows(indices, rows):
             ' embedding)'
         )
     if xp.on_host and indices.size and not all_below(indices, rows):
+        if not rows: raise RuntimeError('index_select(): self indexing axis dim should be positive')
         bad = indices[(indices < 0) | (indices >= rows)].flat[0]
         raise IndexError(
             f'index out of range in self: {bad} is not a row of a table with {rows} rows (0 to'

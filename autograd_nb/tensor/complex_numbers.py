@@ -12,7 +12,7 @@ import builtins
 from .. import functions as F
 from ..forms import forms
 from ..functions import _op, into, transpose
-from ..layers.names import recorded_as, rename
+from ..layers.names import rename
 from ..transforms.levels import BatchedArray
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #b8fcb7ad
@@ -55,12 +55,11 @@ def _need_parts(first, second, function, *names):
         )
 
 @forms('function')
-@recorded_as('PolarBackward0')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
     F.refuse_kinds(abs, 'h', 'polar_cpu')
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
-    return into(out, _op['complex_of'](abs * _op['cos'](angle), abs * _op['sin'](angle)))
+    return into(out, _op['polar'](abs, angle))
 
 @forms('function')
 def complex(real, imag, *, out=None):

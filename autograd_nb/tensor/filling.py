@@ -92,11 +92,15 @@ class Replacing:
             if size is None: size = (source._array.size - storage_offset,)
             if stride is None: stride = (*np.cumprod(size[:0:-1], dtype=int)[::-1].tolist(), 1)
             source = source.detach().as_strided(size, stride[: len(size)], storage_offset)
-        refuse_write(
-            self, not LOCAL.modes.no_record and (self.requires_grad or source.requires_grad), 'set_'
-        )
+        recording = not LOCAL.modes.no_record and (self.requires_grad or source.requires_grad)
+        refuse_write(self, recording, 'set_')
+        if recording:
+            made = REGISTRY['underivable_of_two'].call(
+                self, source, source.detach(), words='derivative for set_ is not implemented'
+            )
         JOURNAL.bump(self._array, 'set_', None if self._meta is None else self._meta.version)
         self.data = source
+        if recording: self._node = made._node
         if self._node.__class__ is AccumulateGrad:  # other numbers: to the graph, another leaf
             before, self._node = self._node, AccumulateGrad(self)
             self._node.grad = before.grad
@@ -140,6 +144,7 @@ class Copying:
             return written(self, array, 'copy_')
         src = as_operand(src, self)
         if Device.array is not None: src = placed(src, index_like(self._array))
+        F.warn_of_imaginary(src._array, self._array.dtype)
         name = copy_of(src._array, self._array)
         try:
             if src._array.ndim > self._array.ndim: raise ValueError('more dimensions')

@@ -180,6 +180,7 @@ def _put_into(target, value, given):
             value = F.expand(value, target._array.shape)
     copies = value._array.shape or not target._array.shape
     name = copy_of(value._array, target._array)
+    F.warn_of_imaginary(value._array, target._array.dtype)
     made = REGISTRY['copied' if copies else 'filled_with'].call(target, value)
     # expanded tensors take a number, but no copy of a tensor
     several = 0 in target._array.strides and spread(target._array)

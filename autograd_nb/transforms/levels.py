@@ -7,9 +7,10 @@ __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGra
            'BatchedArray', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper',
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
            'at', 'without_class', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel',
-           'refuse_nesting', 'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured',
-           'refuse_captured', 'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like', 'no_out',
-           'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'looped_over', 'slow_warning', 'tracked']
+           'refuse_nesting', 'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'shared_error',
+           'at_captured', 'refuse_captured', 'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like',
+           'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'looped_over', 'slow_warning',
+           'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
@@ -1092,23 +1093,7 @@ def write(x, result, name, overwrite):
     level = innermost((x, result))
     if level is None: return overwrite(settled(x), settled(result), name)
     if level.__class__ is Batch:
-        if x_level is not level:
-            called = (
-                'inplace arithmetic'
-                if name in _ARITHMETIC
-                else name
-                if name in ('index_put_', 'index_add_', 'fill_')
-                else f'aten::{name}'
-            )
-            raise RuntimeError(
-                f'vmap: {called}(self, *extra_args) is not possible because there exists a Tensor'
-                ' `other` in extra_args that has more elements than `self`. This happened due to'
-                ' `other` being vmapped over but `self` not being vmapped over in a vmap. Please'
-                ' try to use out-of-place operators instead of inplace arithmetic. If said'
-                ' operator is being called inside the PyTorch framework, please file a bug report'
-                f' instead. ({name} would have to write one value per example into a tensor that'
-                ' all examples share.)'
-            )
+        if x_level is not level: raise shared_error(x, result, name, level)
         if at(result, level): new = result._value
         else: new = REGISTRY['expand'].call(result, size=(level.size, *result.shape))
         _same_shape(x, result)
@@ -1138,6 +1123,28 @@ def shielded(x, args):
         else x
     )
 
+# %% ../../nbs/transforms/01_levels.ipynb #8305ed15
+def shared_error(x, result, name, level):
+    "PyTorch's error for one value per example, written into a tensor that all examples share."
+    if name == 'add_':
+        return RuntimeError(
+            f"output with shape {list(x.shape)} doesn't match the broadcast shape"
+            f' {[level.size, *result.shape]}\n  why:     it would have to take one value per'
+            ' example, and all examples share it\n  instead: add out of place'
+        )
+    called = f'aten::{name}'
+    if name in _ARITHMETIC: called = 'inplace arithmetic'
+    if name in ('index_put_', 'index_add_', 'fill_'): called = name
+    return RuntimeError(
+        f'vmap: {called}(self, *extra_args) is not possible because there exists a Tensor `other`'
+        ' in extra_args that has more elements than `self`. This happened due to `other` being'
+        ' vmapped over but `self` not being vmapped over in a vmap. Please try to use out-of-place'
+        ' operators instead of inplace arithmetic. If said operator is being called inside the'
+        f' PyTorch framework, please file a bug report instead. ({name} would have to write one'
+        ' value per example into a tensor that all examples share.)'
+    )
+
+# %% ../../nbs/transforms/01_levels.ipynb #0941f4e6
 def _same_shape(x, result):
     if tuple(x.shape) != tuple(result.shape):
         raise RuntimeError(

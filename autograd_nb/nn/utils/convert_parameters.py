@@ -12,7 +12,7 @@ from ...graph.node import TensorBase
 # %% ../../../nbs/nn/utils/02_vectors.ipynb #263e449e
 def parameters_to_vector(parameters):
     "One vector with the entries of all parameters, in order; differentiable."
-    return cat([p.reshape(-1) for p in parameters])
+    return cat([p.view(-1) for p in parameters])
 
 def vector_to_parameters(vec, parameters):
     "Cut a vector into the parameters, in order. Each then shares the vector's memory."

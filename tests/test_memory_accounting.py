@@ -69,6 +69,7 @@ def test_counting_and_looking_agree():
     assert METER.current == sum(a.nbytes for a in census())
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 def test_it_agrees_with_tracemalloc():
     def numpy_bytes():
         return sum(t.size for t in tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)]).traces)

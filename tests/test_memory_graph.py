@@ -164,6 +164,7 @@ def test_a_reused_address_does_not_inherit_writes():
         y.sum().backward()
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 def test_training_does_not_grow():
     torch.manual_seed(0)
     w = torch.randn(50, 50, requires_grad=True)

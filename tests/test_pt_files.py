@@ -524,6 +524,7 @@ def peak_of(data, strict):
     return min(peaks)
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_pickles_that_are_refused(what, recwarn):
     for strict in (True, False):

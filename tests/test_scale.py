@@ -226,6 +226,7 @@ def test_a_hundred_thousand_edges(limited):
 STEPS = {"constant": ((), lambda y, w: y * 1.0), "sum": ((8,), lambda y, w: y + w), "product": ((8,), lambda y, w: y * w), "view": ((8,), lambda y, w: y.view(8)), "neg": ((8,), lambda y, w: -y)}
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 @pytest.mark.parametrize("shape, step", STEPS.values(), ids=STEPS)
 def test_bytes_per_node(shape, step):
     x, w = torch.ones(shape, requires_grad=True), torch.ones(shape)

@@ -428,6 +428,7 @@ def test_results_of_turned_tensors_lie_as_in_pytorch(line):
     assert found[1] >= found[0]
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 def test_new_data_again_and_again_takes_no_memory():
     w = torch.ones(3, requires_grad=True)
 

@@ -11,6 +11,7 @@ from _custom import Square
 
 import autograd_nb as torch
 from autograd_nb import nn
+from autograd_nb.ops.kernels.compiler import workshop
 from autograd_nb.utils.capture import capture
 from autograd_nb.utils.checkpoint import checkpoint
 
@@ -176,17 +177,19 @@ def test_a_turn_leaves_nothing(name):
 
     turns, blocks = 30, []
     with warnings.catch_warnings(action="ignore"):
+        for _ in range(40): turn()
+        workshop.wait(120)  # what is compiled in the background takes memory, too
         tracemalloc.start()
         try:
-            for _ in range(40): turn()
-            for _ in range(4):
+            for _ in range(12):
                 before = taken()
                 for _ in range(turns): turn()
                 blocks.append(taken() - before)
+                # what is left behind grows in every block; Python's and NumPy's own stores now and then
+                if blocks[-1] < 48 * turns: break
+            else: pytest.fail(f"bytes in each block: {blocks}")
         finally:
             tracemalloc.stop()
-    # what is left behind grows in every block; Python's and NumPy's own stores now and then
-    assert min(blocks) < 48 * turns, blocks
 
 
 @pytest.mark.parametrize("wrap", [lambda step: step, torch.compile, capture], ids=["plain", "compile", "capture"])

@@ -383,7 +383,9 @@ def _refuse_shared(out, name, given):
 def warn_of_imaginary(array, dtype):
     "Give PyTorch's warning if what `array` holds loses its imaginary parts in this dtype."
     if array.dtype.kind == 'c' and dtype.kind in 'iufV':
-        warn_once('Casting complex values to real discards the imaginary part', 5)
+        warn_once(
+            'Casting complex values to real discards the imaginary part', user_level() + 1
+        )
 
 def cast(x, dtype):
     "`x` in a dtype of ours, recorded."

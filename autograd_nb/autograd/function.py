@@ -710,8 +710,6 @@ def _note_writes(returned):
         JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
         passed = id(o) in returned.inputs
-        if not LOCAL.modes.no_record and id(o) not in returned.fixed:
-            refuse_write(o, o.requires_grad, name, 'has been')
         if recording and o._base is not None and passed and len(outputs) > 1:
             raise RuntimeError(
                 'If your Function modifies inplace an input that is a view of another Tensor, your'
@@ -721,6 +719,8 @@ def _note_writes(returned):
                 ' splitting it into two Functions: one doing the inplace that returns a single'
                 ' Tensor and a second one that does the other operations).'
             )
+        if not LOCAL.modes.no_record and id(o) not in returned.fixed:
+            refuse_write(o, o.requires_grad, name, 'has been')
         if recording and not passed:
             warnings.warn(
                 'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'

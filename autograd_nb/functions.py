@@ -1193,12 +1193,14 @@ def one_dtype(words, *tensors, name=_type_name):
     if len(kinds) > 1 and LOCAL.modes.casting is None:
         raise RuntimeError(words.format(*map(name, tensors)))
 
+_MATRICES = 'mat1 and mat2 must have the same dtype, but got {} and {}'
+_ADDED = 'self and mat2 must have the same dtype, but got {} and {}'
+
 def need_product(x, weight, bias=None):
     "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
-    try: one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    try: one_dtype(_MATRICES, x, weight)
     except RuntimeError as error: raise dtypes_error(str(error), x, weight) from None
-    if bias is not None:
-        one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
+    if bias is not None: one_dtype(_ADDED, bias, weight)
 
 def _refuse_stacks(*matrices):
     "Raise PyTorch's error for the first that is no matrix."
@@ -1212,8 +1214,8 @@ def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
     if old: return reordered(addmm, input, mat1, mat2, *old, beta=beta, alpha=alpha, out=out)
     need_tensor(input, 'addmm')
-    one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, mat2)
-    one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', mat1, mat2)
+    one_dtype(_ADDED, input, mat2)
+    one_dtype(_MATRICES, mat1, mat2)
     if mat1._array.ndim != 2 or mat2._array.ndim != 2: _refuse_stacks(mat1, mat2)
     try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
     except ValueError:

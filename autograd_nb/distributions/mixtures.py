@@ -320,6 +320,5 @@ class HalfCauchy(_Folded):
 
     mean = variance = property(lambda self: full_like(self.scale, math.inf))
 
-    def log_prob(self, value):
-        if self._validate_args: self._validate_sample(value)
-        return super().log_prob(as_tensor(value, dtype=self.scale.dtype, device=self.scale.device))
+    def _as_sample(self, value):
+        return as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)

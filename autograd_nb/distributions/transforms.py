@@ -940,8 +940,11 @@ class _Folded(TransformedDistribution):
     scale = property(lambda self: self.base_dist.scale)
     mode = property(lambda self: zeros_like(self.scale))
 
+    def _as_sample(self, value): return value
+
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
+        value = self._as_sample(value)
         return where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -math.inf)
 
     def cdf(self, value):

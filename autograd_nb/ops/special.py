@@ -962,15 +962,15 @@ def imag(x):
 
 imag.vjp(x=lambda g: g * 1j)
 
+_FROM_REAL_NUMBERS = dict(
+    layout=like_operands, batch=pointwise, holomorphic=False, new_kind=True, promote='same'
+)
+
 @op(
-    layout=like_operands,
     jvp=linear,
-    batch=pointwise,
-    holomorphic=False,
-    new_kind=True,
-    promote='same',
     node='ComplexBackward0',
     samples=[(N(3, 4), N(3, 4))],
+    **_FROM_REAL_NUMBERS,
 )
 def complex_of(x, y):
     "The complex numbers with real part `x` and imaginary part `y`."
@@ -1005,14 +1005,10 @@ def _polar_tangent(tangents, values, out, statics):
     return grown + turned
 
 @op(
-    layout=like_operands,
     jvp=_polar_tangent,
-    batch=pointwise,
-    holomorphic=False,
-    new_kind=True,
-    promote='same',
     node='PolarBackward0',
     samples=[(N(3, 4, low=0.5, high=2.0), N(3, 4)), (N(4, low=0.5, high=2.0), N(3, 1))],
+    **_FROM_REAL_NUMBERS,
 )
 def polar(x, y):
     "The complex numbers of size `x` at the angle `y`."

@@ -60,6 +60,7 @@ from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
+from .layers.conjugate_views import bits_of, turned
 from .layers.names import recorded_as, rename
 from .layers.reshaped import note_shape
 from .graph.op import REGISTRY
@@ -331,9 +332,9 @@ def into(out, result, name=None, given=None):
     if not resized or elementwise or name in UNSPREAD: _refuse_spread(out)
     if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
     if resized: _resize(out, row_major(result._array) if name in IN_ROWS else result._array)
-    announce(out._array)
-    out._array[...] = result._array
-    JOURNAL.bump(out._array, 'out=', None if out._meta is None else out._meta.version)
+    announce(out._memory)
+    out._memory[...] = turned(result._array, bits_of(out))
+    JOURNAL.bump(out._memory, 'out=', None if out._meta is None else out._meta.version)
     if out._meta is not None: out._overwritten()
     if resized: note_shape(out)
     return out
@@ -358,7 +359,7 @@ def _advise_against_resizing(out, result):
 
 def _refuse_spread(out):
     "Raise PyTorch's error if elements of `out` share memory."
-    if 0 in out._array.strides and spread(out._array):
+    if 0 in out._memory.strides and spread(out._memory):
         raise own_copy(
             out, 'more than one element of the written-to tensor refers to a single memory location'
         )
@@ -377,7 +378,7 @@ def _refuse_shared(out, name, given):
         for x in value if pieces else (value,):
             if x is out and (pieces or argument in apart): raise overlap_error()
             if isinstance(x, TensorBase) and x is not out and x.__class__ not in WRAPPERS:
-                refuse_overlap(out._array, x._array)
+                refuse_overlap(out._memory, x._memory)
 
 # %% ../nbs/tensor/02_functions.ipynb #fb7168b0
 def warn_of_imaginary(array, dtype):
@@ -419,7 +420,7 @@ def _resize(out, result):
     lies in, from the same place on, if there is room; otherwise in another piece, which counts its
     writes together with the old one.
     """
-    old = out._array
+    old = out._memory
     storage, n, shape = storage_of(old), result.size, result.shape
     order = sorted(range(result.ndim), key=lambda d: -abs(result.strides[d]))
     laid = [shape[d] for d in order]
@@ -429,12 +430,12 @@ def _resize(out, result):
         first = (address(old) - address(storage)) // old.itemsize
     if first is not None and storage.flags.c_contiguous and first + n <= storage.size:
         laid_out = storage.reshape(-1)[first : first + n].reshape(laid).transpose(back)
-        out._array = announced(laid_out)
+        out._memory = announced(laid_out)
         return
     del storage
     refuse_growth(out, old)
-    out._array = announced(np.empty(laid, old.dtype, like=old).transpose(back))
-    JOURNAL.share_record(old, out._array)
+    out._memory = announced(np.empty(laid, old.dtype, like=old).transpose(back))
+    JOURNAL.share_record(old, out._memory)
 
 # %% ../nbs/tensor/02_functions.ipynb #97318df6
 def _scaled(other, alpha):
@@ -1541,6 +1542,16 @@ def _read_as(input, dtype):
 
 
 # %% ../nbs/tensor/02_functions.ipynb #dbe134a0
+def _as_dtype(input, dtype):
+    "The memory of a tensor, read as numbers of another dtype of ours."
+    conjugated, negated = bits_of(input)
+    if negated or conjugated and dtype.numpy != input._array.dtype:
+        kind = 'tensors with negative bit set' if negated else 'conjugate view tensors'
+        raise RuntimeError(
+            f'torch.Tensor.view is not supported for {kind} when converting to a different dtype.'
+        )
+    return tensor_like(_read_as(input, dtype.numpy))
+
 @forms('method')
 def view(input, *shape, size=None, dtype=None):
     """Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)`
@@ -1548,14 +1559,14 @@ def view(input, *shape, size=None, dtype=None):
     """
     if not shape and (size or dtype): shape = (dtype or size,)
     if len(shape) == 1 and shape[0].__class__ is Dtype:
-        return tensor_like(_read_as(input, shape[0].numpy))
-    out, whole = _reshape(input, shape=_resolved(input, shape)), input._array
-    part = out._array.base
+        return _as_dtype(input, shape[0])
+    out, whole = _reshape(input, shape=_resolved(input, shape)), input._memory
+    part = out._memory.base
     if part is not None and (part is whole or part is whole.base): return out
     if (
         whole.size
         and input.__class__ not in WRAPPERS
-        and not np.may_share_memory(out._array, whole)
+        and not np.may_share_memory(out._memory, whole)
     ):
         raise view_size_error(input)
     return out

@@ -114,9 +114,9 @@ def _init_subclass(cls, **kwargs):
     } & set(vars(cls)):
         return
     if cls.__torch_function__ is disabled and cls.__torch_dispatch__ is disabled:
-        cls._bare = TensorBase._bare
+        cls._bare, cls._viewed = TensorBase._bare, TensorBase._viewed
     else:
-        cls._bare = property(_none)
+        cls._bare = cls._viewed = property(_none)
         if cls.__torch_function__ is not disabled: _ask_methods(cls)
         for name in ('overrides', 'subclasses'): LAYERS.plugged[name].need(cls)
 

@@ -90,7 +90,7 @@ MODULES = sorted(path.stem for path in (ROOT / "autograd_nb" / "layers").glob("*
 # rooms that others build upon: these go with them
 BELOW = {
     "arguments": {"codegen", "device"}, "codegen": {"device"}, "extras": {"inference"}, "fast": {"codegen", "device"}, "forward": {"device"},
-    "hooks": {"anomaly", "saved", "lazy"}, "needed": {"complex", "device", "half", "hooks", "inference", "views", "anomaly", "saved", "lazy", "reshaped"}, "names": {"formal"}, "edges": {"hooks", "anomaly", "saved", "lazy"}, "source_lines": {"versions", "anomaly", "saved"}, "versions": {"saved"},
+    "hooks": {"anomaly", "saved", "lazy"}, "needed": {"complex", "conjugate_views", "device", "half", "hooks", "inference", "views", "anomaly", "saved", "lazy", "reshaped"}, "names": {"formal"}, "edges": {"hooks", "anomaly", "saved", "lazy"}, "source_lines": {"versions", "anomaly", "conjugate_views", "saved"}, "versions": {"conjugate_views", "saved"},
 }
 
 

@@ -169,7 +169,8 @@ class Sign(Symbol):
     "A symbol that remembers the dtypes of results, and that operations in a rule take as an array."
 
     def __getattr__(self, name):
-        if name == '_bare': raise AttributeError(name)  # so they ask whether it is a tensor
+        # so they ask whether it is a tensor
+        if name in ('_bare', '_viewed'): raise AttributeError(name)
         raise Opaque
 
     def _apply(self, function, inputs):

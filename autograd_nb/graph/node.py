@@ -31,9 +31,9 @@ class TensorBase:
         "Take the array `g` in: a pass that began at time `since` adds it to this gradient."
         add_into(self._array, g)
 
-# the same slot under a second name, for who wants nothing but bare numbers: tensors wrapped by
-# transforms answer to `_array`, but not to this
-TensorBase._bare = TensorBase.__dict__['_array']
+# the same slot under two more names, for who wants bare numbers to compute with, or to show in a
+# view: tensors wrapped by transforms answer to `_array`, but not to these
+TensorBase._bare = TensorBase._viewed = TensorBase.__dict__['_array']
 
 # %% ../../nbs/graph/02_node.ipynb #49f19411
 def added_to(cls, name=None):
@@ -152,11 +152,11 @@ class Unpacking:
         """
         spec = getattr(self, 'input_specs', None) and self.input_specs[index]
         own = value.dtype if not spec or spec[1] is None else spec[1]
-        if own == value.dtype or own.kind not in 'fV' or value.dtype.kind not in 'fV':
+        if own == value.dtype or own.kind not in 'fV' or value.dtype.kind not in 'fVc':
             return tensor_like(value, edge)
         from .apply import OPERATIONS
 
-        return OPERATIONS['to'](tensor_like(value.astype(own), edge), dtype=value.dtype)
+        return OPERATIONS['to'](tensor_like(value.real.astype(own), edge), dtype=value.dtype)
 
 
 # %% ../../nbs/graph/02_node.ipynb #9c56114f

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/layers/00_package.ipynb #bae52844
 from autograd_nb.layers import (
     fast, arguments, codegen, order, source_lines, versions, hooks, observers, dispatch, anomaly,
-    views, half, device, inference, saved, complex, lazy, formal, forward, nesting, takeover, parts,
+    views, half, conjugate_views, device, inference, saved, complex, lazy, formal, forward, nesting, takeover, parts,
     failing, reshaped
 )
 

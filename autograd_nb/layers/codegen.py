@@ -120,7 +120,7 @@ n.inputs = {edges}
 
 # %% ../../nbs/layers/00_codegen.ipynb #50bb579e
 OPERAND = '''
-               |try: a{i} = {name}._bare
+               |try: a{i} = {name}.{slot}
                |except AttributeError: {general}
                |e{i} = {name}._node
 kinds          |if a0.dtype.kind not in {kinds!r}: {general}
@@ -167,7 +167,8 @@ def operand_line(op, i, name, words):
     same = i > 0 and not mixed and op.params[i] not in op.keep
     kinds = op.kinds if not i else None
     refused = not i and op.refused is not None
-    gaps = dict(kinds=kinds, refused=refused, mixed=mixed, same=same)
+    slot = '_viewed' if op.view else '_bare'
+    gaps = dict(kinds=kinds, refused=refused, mixed=mixed, same=same, slot=slot)
     lines = fill(OPERAND, i=i, name=name, general=words['general'], **gaps)
     if i and op.params[i] in op.optional:
         return [f'if {name} is None: a{i} = e{i} = None', 'else:', *indented(lines)]

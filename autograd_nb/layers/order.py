@@ -31,6 +31,7 @@ ORDER = (
     'capture',  # writes down what the rules are given
     'conjugates',  # come in around the rules alone
     'half',  # computes sixteen bits in thirty-two
+    'conjugate_views',  # gives views the memory itself, wherever it lies
     'formal',  # takes recorded gradients as the rules give them
     'visible',  # rules run on tensors, where modes want to see the operations of a backward pass
     'device',  # finds the kernel for where the arrays live: the innermost

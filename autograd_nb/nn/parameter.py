@@ -8,6 +8,7 @@ __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer', 'UninitializedTensorM
 
 # %% ../../nbs/nn/01_parameter.ipynb #14feabd2
 from ..creation import zeros
+from ..layers.conjugate_views import BITS
 from ..layers.inference import inference_extras
 from ..graph.node import TensorBase
 from ..overrides import disabled
@@ -74,6 +75,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
 def _made(cls, data):
     "The leaf for a parameter: of the class of `data` if that is somebody's own."
     kind = type(data)
+    if kind in BITS: data, kind = data.detach().clone(), Tensor  # in memory of its own
     if issubclass(cls, kind) or issubclass(kind, (Parameter, UninitializedTensorMixin)):
         return around(cls, data)
     out = data.detach()
@@ -128,7 +130,7 @@ class _Unusable:
             ' functions'
         )
 
-    _bare = property(_refuse_use)  # what operations take
+    _bare = _viewed = property(_refuse_use)  # what operations take
 
     def numel(self): self._refuse_use()
 

@@ -15,7 +15,8 @@ __all__ = ['EVERY_FORM', 'away', 'WITH_ALPHA', 'floor', 'ceil', 'trunc', 'round'
            'gelu', 'sign', 'abs', 'is_complex', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'as_numbers',
            'clamp_min', 'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'at_least', 'at_most', 'where', 'lerp',
            'lerp_number', 'addcmul', 'addcdiv', 'masked_fill', 'index_fill', 'filled_where', 'plain', 'divisor',
-           'floor_divide', 'trunc_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical']
+           'floor_divide', 'trunc_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical', 'conj',
+           'neg_view']
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
 import cmath
@@ -1224,7 +1225,8 @@ moved.vjp(x=lambda g, *, index, back: moved(g, index=back, back=index))
 moved.call, moved.direct, moved.scope = moved.general, moved.general, None
 
 # %% ../../nbs/ops/02_pointwise.ipynb #a879f99d
-@op(jvp=linear, batch=pointwise, view=True, holomorphic=False, samples=[(Z(3, 4),)])
+@op(jvp=linear, batch=pointwise, view=True, holomorphic=False, samples=[(Z(3, 4),)],
+    shows=lambda conjugated, negated: (False, negated))
 def real(x):
     "The real part."
     return x.real
@@ -1237,3 +1239,22 @@ def conj_physical(x):
     return x.conj()
 
 conj_physical.vjp(x=lambda g: conj_physical(g))
+
+@op(jvp=linear, batch=pointwise, view=True, noted=True, holomorphic=False,
+    shows=lambda conjugated, negated: (not conjugated, negated))
+def conj(x):
+    "The complex conjugate, as a view (see the layer `conjugate_views`)."
+    return x.conj()
+
+@op(jvp=linear, batch=pointwise, view=True, noted=True, node='NegViewBackward0',
+    shows=lambda conjugated, negated: (conjugated, not negated))
+def neg_view(x):
+    "The negative, as a view."
+    return -x
+
+conj.vjp(x=lambda g: conj_physical(g))
+neg_view.vjp(x=lambda g: neg(g))
+# the layer makes views of them, which the generated code knows nothing of
+for _noted in (conj, neg_view):
+    _noted.answer(_noted.general, _noted.general)
+    _noted.scope = None

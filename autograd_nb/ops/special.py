@@ -955,7 +955,8 @@ def is_number(x):
     return (x - x) == 0
 
 # %% ../../nbs/ops/08_special.ipynb #2c6830d5
-@op(jvp=linear, batch=pointwise, view=True, holomorphic=False, samples=[(Z(3, 4),), (Z(),)])
+@op(jvp=linear, batch=pointwise, view=True, holomorphic=False, samples=[(Z(3, 4),), (Z(),)],
+    shows=lambda conjugated, negated: (False, negated != conjugated))
 def imag(x):
     "The imaginary part."
     return x.imag
@@ -984,6 +985,7 @@ complex_of.vjp(x=lambda g: real(g), y=lambda g: imag(g))
     jvp=linear,
     batch=lambda op, v, b, s: op(v[0]),
     view=True,
+    shows=lambda conjugated, negated: None,
     holomorphic=False,
     samples=[(Z(3, 4),), (Z(),)],
 )
@@ -1024,6 +1026,7 @@ polar.vjp(
     jvp=linear,
     batch=lambda op, v, b, s: op(v[0]),
     view=True,
+    shows=lambda conjugated, negated: None,
     holomorphic=False,
     new_kind=True,
     samples=[(N(3, 2),)],

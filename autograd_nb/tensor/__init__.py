@@ -36,7 +36,8 @@ from .moving import Copies, Dtypes, Moving, Pinned, Places, Types
 from .properties import Facts, Printing, Sizes
 from ..arrays.topics import take_topics
 from .views import geometry, view_meta, view_metas
-from ..transforms.levels import adopt
+from ..layers import conjugate_views
+from ..transforms import levels
 
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
 from ..arrays.cupy_backend import generator_for  # noqa: F401
@@ -160,4 +161,5 @@ Tensor.__itruediv__, Tensor.__ifloordiv__ = Tensor.div_, Tensor.floor_divide_
 Tensor.__hash__ = TensorBase.__hash__
 bind(Tensor=Tensor, view_meta=view_meta, view_metas=view_metas, into=into)
 bind(geometry=geometry, format_tensor=format_tensor)
-adopt(Tensor)
+levels.adopt(Tensor)
+conjugate_views.adopt(Tensor)

@@ -12,8 +12,10 @@ import builtins
 from .. import functions as F
 from ..forms import forms
 from ..functions import _op, into, transpose
+from ..graph.modes import LOCAL
+from ..layers.conjugate_views import CONJUGATE_VIEWS, bits_of
 from ..layers.names import rename
-from ..transforms.levels import BatchedArray
+from ..transforms.levels import WRAPPERS, BatchedArray
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #b8fcb7ad
 @forms('function')
@@ -29,10 +31,12 @@ def imag(input):
         raise RuntimeError('imag is not implemented for tensors with non-complex dtypes.')
     return rename(_op['imag'](input), 'SelectBackward0', pictured=False)
 
-@forms('function method')
+@forms('function method', 'conj _conj')
 def conj(input):
-    "The complex conjugate; real numbers stay."
+    "The complex conjugate, as a view: it is computed when it is read. Real numbers stay."
     if input._array.dtype.kind != 'c': return input
+    if LOCAL.modes.tape is None: return CONJUGATE_VIEWS.noted('conj', input)
+    # a step that is to be repeated takes numbers from arrays alone
     return rename(_op['conj_physical'](input), 'ConjBackward0', pictured=False)
 
 @forms('function method function_ method_')
@@ -73,6 +77,12 @@ def view_as_real(input):
     "Real and imaginary parts as a last dimension of size two."
     if input._array.dtype.kind != 'c':
         raise RuntimeError('view_as_real is only supported for complex tensors')
+    if is_conj(input):
+        raise RuntimeError(
+            "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate"
+            " tensor so you can view it as real, use self.resolve_conj(); however, be warned that"
+            " the resulting tensor will NOT alias the original."
+        )
     return _op['view_as_real'](input)
 
 @forms('function')
@@ -99,29 +109,36 @@ def isreal(input):
     )
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #a65078f7
+def _bit(input, function, which):
+    "Whether a tensor shows its memory conjugated (0) or negated (1), under whatever transforms."
+    F.need_tensor(input, function)
+    while input.__class__ in WRAPPERS: input = input._value
+    return bits_of(input)[which]
+
 @forms('function method')
 def is_conj(input):
-    "Always False: conjugates are computed at once."
-    F.need_tensor(input, 'is_conj')
-    return False
+    "Whether the tensor is a view that shows the conjugate of its memory."
+    return _bit(input, 'is_conj', 0)
 
 @forms('function method')
 def is_neg(input):
-    "Always False: negatives are computed at once."
-    F.need_tensor(input, 'is_neg')
-    return False
+    "Whether the tensor is a view that shows the negative of its memory."
+    return _bit(input, 'is_neg', 1)
+
+@forms('function method')
+def _neg_view(input):
+    "The negative, as a view."
+    return CONJUGATE_VIEWS.noted('neg_view', input)
 
 @forms('function method')
 def resolve_conj(input):
-    "The tensor itself: conjugates are computed at once."
-    F.need_tensor(input, 'resolve_conj')
-    return input
+    "The tensor itself, or a copy of a conjugate view with memory of its own."
+    return _op['clone'](input) if _bit(input, 'resolve_conj', 0) else input
 
 @forms('function method')
 def resolve_neg(input):
-    "The tensor itself: negatives are computed at once."
-    F.need_tensor(input, 'resolve_neg')
-    return input
+    "The tensor itself, or a copy of a negative view with memory of its own."
+    return _op['clone'](input) if _bit(input, 'resolve_neg', 1) else input
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #0088237d
 @forms('function method')

@@ -16,6 +16,7 @@ from ..graph.errors import called, item_error, numpy_error, teach
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
+from ..layers.conjugate_views import PLAIN, bits_of, note_of
 
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #64c21537
 def escapes(x, how):
@@ -115,6 +116,12 @@ class NumpyProtocol:
         if self._node is not None and not force and LOCAL.modes.grad:
             raise numpy_error(self)
         if not SWITCH.plain: escapes(self, 'numpy()')
+        bits = bits_of(self)
+        if bits != PLAIN and not force:
+            raise RuntimeError(
+                f"Can't call numpy() on Tensor that has {note_of(bits)} bit set. Use"
+                f" tensor.resolve_{'conj' if bits[0] else 'neg'}().numpy() instead."
+            )
         if is_on_device(self._array):
             if not force:
                 raise teach(
@@ -136,6 +143,8 @@ class NumpyProtocol:
     def __dlpack__(self, **kwargs):
         if self._node is not None:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        if bits_of(self) != PLAIN:
+            raise BufferError(f"Can't export tensors with the {note_of(bits_of(self))} bit set")
         return self._array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self): return self._array.__dlpack_device__()

@@ -14,6 +14,7 @@ from ..arrays.numpy_backend import memory_of
 from ..graph.errors import called, teach
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, announced
+from ..layers.conjugate_views import BITS, PLAIN, SHOWN, bits_of, turned
 from ..layers.extras import TensorExtras
 from ..layers.versions import JOURNAL
 from .devices import device, index_like, index_of
@@ -27,8 +28,8 @@ def _note_set(out, alone):
     if out._meta is not None: return
     if not alone:
         out._meta = TensorExtras()
-        out._meta.version = JOURNAL.apart(out._array)
-    JOURNAL.bump(out._array, 'set_', None if alone else out._meta.version)
+        out._meta.version = JOURNAL.apart(out._memory)
+    JOURNAL.bump(out._memory, 'set_', None if alone else out._meta.version)
 
 # %% ../../nbs/tensor/methods/11_copying.ipynb #0ac2e54d
 def _rebuild(cls, array, requires_grad, attributes, index=None):
@@ -51,6 +52,10 @@ def warn_if_has_hooks(tensor):
                 stacklevel=3,
             )
 
+def _plain_class(x):
+    "The class of a copy of `x`: of a view that shows something else, the numbers are copied."
+    return SHOWN[PLAIN] if x.__class__ in BITS else type(x)
+
 class Pickling:
     "What `pickle` stores."
 
@@ -59,10 +64,11 @@ class Pickling:
 
     def __reduce_ex__(self, protocol):
         if self._node is not None and self._warns_of_hooks: warn_if_has_hooks(self)
+        array = self._array if bits_of(self) == PLAIN else self._array.copy()
         return _rebuild, (
-            type(self),
+            _plain_class(self),
             # a view, because `pickle` stores one object once, and tensors are to come back apart
-            fetch(self._array) if is_on_device(self._array) else self._array.view(),
+            fetch(array) if is_on_device(array) else array.view(),
             self.requires_grad,
             self.__dict__ or None,
             index_like(self._array),
@@ -73,11 +79,11 @@ def _copy_memory(x, out, memo):
     """Give `out` a copy of the whole memory that `x` lies in, seen as `x` sees it: one copy for all
     tensors in that memory, so that their copies share theirs, each with its own count of versions.
     """
-    array = x._array
+    array = x._memory
     copy, first = copied_memory(array, memo)
     flat = memory_of(copy, array.dtype)[x.storage_offset() :]
     see = library_of(flat).lib.stride_tricks.as_strided
-    out._array = announced(see(flat, array.shape, array.strides))
+    out._array = announced(turned(see(flat, array.shape, array.strides), bits_of(x)))
     _note_set(out, first)
 
 class DeepCopy:
@@ -101,7 +107,7 @@ class DeepCopy:
                 ),
             )
         if id(self) in memo: return memo[id(self)]
-        out = memo[id(self)] = TensorBase.__new__(type(self))
+        out = memo[id(self)] = TensorBase.__new__(_plain_class(self))
         out._node, out._meta = None, LOCAL.modes.meta
         _copy_memory(self, out, memo)
         if self.requires_grad: out.requires_grad_()

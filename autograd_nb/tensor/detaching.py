@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays.numpy_backend import address
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, TensorBase, tensor_of
+from ..layers.conjugate_views import bits_of, showing, take_memory
 from ..layers.extras import TensorExtras, kin_with
 from ..graph.op import REGISTRY
 from ..layers.inference import inference_extras
@@ -33,7 +34,7 @@ class Detaching:
         meta = self._meta
         if meta is not None and meta.inference and not LOCAL.modes.inference:
             return self.data  # an inference tensor that counts versions and may be written to
-        out = tensor_of(self._array)
+        out = showing(self._memory, bits_of(self), tensor_of)
         if meta is not None and meta.inference:
             out._meta = inference_extras()
             return out
@@ -74,12 +75,12 @@ class Data:
         """The same memory outside the graph, with its own version count: writes through it are
         *not* noticed by the graph. Prefer `detach()`.
         """
-        array = self._array
+        array = self._memory
         # an array of its own, so that nodes can tell whose numbers they saved; a tape knows one
         own = array.__class__ is np.ndarray and (SWITCH.plain or LOCAL.modes.tape is None)
-        out = tensor_of(array.view() if own else array)
+        out = showing(array.view() if own else array, bits_of(self), tensor_of)
         out._meta = meta = TensorExtras()
-        meta.version = JOURNAL.apart(out._array)
+        meta.version = JOURNAL.apart(out._memory)
         if self._meta is not None: meta.inference = self._meta.inference
         return out
 
@@ -91,7 +92,7 @@ class Data:
     def data(self, value):
         if not isinstance(value, TensorBase):
             raise TypeError(f'Variable data has to be a tensor, but got {type(value).__name__}')
-        if not SWITCH.plain and LOCAL.modes.tape is not None and value._array is not self._array:
+        if not SWITCH.plain and LOCAL.modes.tape is not None and value._memory is not self._memory:
             return LOCAL.modes.tape.call(Data.data.fset, (self, value), {})
         if LOCAL.modes.transforms and transforming():
             raise RuntimeError(
@@ -100,8 +101,8 @@ class Data:
         leaf = self._node
         if leaf is not None and value.dtype.category not in ('float', 'complex'):
             raise RuntimeError(_NO_GRADIENTS)
-        JOURNAL.share_record(self._array, value._array, self._is_view())
-        self._array = value._array
+        JOURNAL.share_record(self._memory, value._memory, self._is_view())
+        take_memory(self, value)
         if value.is_inference(): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
@@ -135,7 +136,7 @@ class ViewFacts:
             )
         seen, own, there = (
             self._array.itemsize,
-            address(self._array) - address(base._array),
+            address(self._memory) - address(base._memory),
             new_base.storage_offset() * new_base._array.itemsize,
         )
         turned = self._array.dtype.kind + base._array.dtype.kind
@@ -154,7 +155,7 @@ class ViewFacts:
             if meta.version is not None: return meta.version.count
             if meta.inference:
                 raise RuntimeError('Inference tensors do not track version counter.')
-        record = JOURNAL.of(self._array)
+        record = JOURNAL.of(self._memory)
         return 0 if record is None else record.count
 
     def is_inference(self): return self._meta is not None and bool(self._meta.inference)

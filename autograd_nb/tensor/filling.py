@@ -22,6 +22,7 @@ from ..argument_types import refused
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL
+from ..layers.conjugate_views import PLAIN, between, bits_of, showing, turned
 from ..layers.replay import replayed_as_call
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.names import rename
@@ -67,7 +68,7 @@ class Filling:
                     f' {value._array.ndim} dimensions.'
                 )
             # of a tensor it is a copy, which expanded tensors do not take
-            several = 0 in self._array.strides and spread(self._array)
+            several = 0 in self._memory.strides and spread(self._memory)
             return overwrite(
                 self,
                 REGISTRY['filled_with'].call(self, value),
@@ -98,7 +99,9 @@ class Replacing:
             made = REGISTRY['underivable_of_two'].call(
                 self, source, source.detach(), words='derivative for set_ is not implemented'
             )
-        JOURNAL.bump(self._array, 'set_', None if self._meta is None else self._meta.version)
+        JOURNAL.bump(self._memory, 'set_', None if self._meta is None else self._meta.version)
+        # what it shows of its memory, it goes on to show
+        if between(self, source) != PLAIN: source = showing(source._memory, bits_of(self))
         self.data = source
         if recording: self._node = made._node
         if self._node.__class__ is AccumulateGrad:  # other numbers: to the graph, another leaf
@@ -113,7 +116,8 @@ class Replacing:
                 "Can't call apply_() on Variable that requires grad. Use var.detach().apply_()"
                 " instead."
             )
-        self._array[...] = np.vectorize(function)(self._array)
+        numbers = np.vectorize(function)(self._array)
+        self._memory[...] = turned(numbers, bits_of(self))
         return self
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #33f197dd
@@ -127,8 +131,8 @@ class Copying:
         if isinstance(src, TensorBase) and src is not self:
             if self._node is not None or self._meta is not None:
                 may_write(self, (src,), 'copy_')
-            if self._array.base is not None or src._array.base is not None:
-                refuse_overlap(self._array, src._array)
+            if self._memory.base is not None or src._memory.base is not None:
+                refuse_overlap(self._memory, src._memory)
         elif src is self:
             may_write(self, (), 'copy_')
         array = unrecorded(self, LOCAL.modes)
@@ -145,7 +149,7 @@ class Copying:
         src = as_operand(src, self)
         if Device.array is not None: src = placed(src, index_like(self._array))
         F.warn_of_imaginary(src._array, self._array.dtype)
-        name = copy_of(src._array, self._array)
+        name = copy_of(src._memory, self._memory)
         try:
             if src._array.ndim > self._array.ndim: raise ValueError('more dimensions')
             result = REGISTRY['copied'].call(self, src)
@@ -203,7 +207,7 @@ class RandomNumbers:
     def _draw(self, values, name):
         if LOCAL.modes.transforms: may_fill(self)
         array = unrecorded(self, LOCAL.modes)
-        values = in_turn_of_memory(values, self._array)
+        values = in_turn_of_memory(values, self._memory)
         if array is not None:
             array[...] = values
             return written(self, array, name)

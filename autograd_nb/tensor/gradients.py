@@ -22,6 +22,7 @@ from ..graph import engine
 from ..graph.errors import called, not_float_error, not_recorded, own_copy, teach
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, Unreached, tensor_of
+from ..layers.conjugate_views import bits_of, turned
 from ..layers.extras import GradBox, extras_of, kin_with
 from ..layers.hooks import LeafHooks, attach, hooks_of
 from ..layers.inference import LEAVES
@@ -125,14 +126,14 @@ class Receiving:
         """Add the array `g` to this gradient, where it lies. The write is noted, unless one was
         after the time `since`.
         """
-        array = self._array
+        array = self._memory
         if 0 in array.strides and spread(array):
             raise own_copy(
                 self,
                 'more than one element of the written-to tensor refers to a single memory location',
             )
         refuse_inference(self)
-        add_into(array, g)
+        add_into(array, turned(g, bits_of(self)))
         written = None if since is None else JOURNAL.of(array)
         if written is None or written.time < since:
             JOURNAL.bump(array, 'the accumulation of a gradient')

@@ -173,17 +173,17 @@ def _put_into(target, value, given):
     if value._array.shape:
         if target._node is not None or target._meta is not None:
             may_write(target, (value,), 'copy_')
-        refuse_overlap(target._array, _as_assigned(given, target._array.shape))
+        refuse_overlap(target._memory, _as_assigned(given, target._array.shape))
         if value._node is not None and value._array.shape != target._array.shape:
             # PyTorch's two steps, of which dropping leading ones may have been the first
             if value._array is given: value = value.view(value._array.shape)
             value = F.expand(value, target._array.shape)
     copies = value._array.shape or not target._array.shape
-    name = copy_of(value._array, target._array)
+    name = copy_of(value._memory, target._memory)
     F.warn_of_imaginary(value._array, target._array.dtype)
     made = REGISTRY['copied' if copies else 'filled_with'].call(target, value)
     # expanded tensors take a number, but no copy of a tensor
-    several = 0 in target._array.strides and spread(target._array)
+    several = 0 in target._memory.strides and spread(target._memory)
     overwrite(target, made, name if copies or several else 'fill_')
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #bdcec1d2

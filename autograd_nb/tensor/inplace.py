@@ -337,8 +337,8 @@ def reshaped(name, function=None):
         if self.__class__ in WRAPPERS:
             self.__dict__.update(view.__dict__)
             return self
-        self._array = view._array
-        JOURNAL.bump(view._array, name + '_', None if self._meta is None else self._meta.version)
+        self._memory = view._memory
+        JOURNAL.bump(view._memory, name + '_', None if self._meta is None else self._meta.version)
         _tell_kin(
             self._meta if self._meta is None or self._meta.base is None else self._meta.base._meta
         )

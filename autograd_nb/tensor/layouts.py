@@ -20,6 +20,7 @@ from ..forms import forms
 from ..graph.errors import inference_write_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
+from ..layers.conjugate_views import PLAIN, bits_of
 from ..layers.versions import JOURNAL
 from ..transforms.levels import BatchedArray
 
@@ -56,7 +57,7 @@ def span_of(input, size, stride, offset):
     """Where the memory of `input` is seen from, where what is seen of it with this size, stride and
     offset begins, and one more than the last element that this reaches.
     """
-    a = input._array
+    a = input._memory
     batched = a.__class__ is BatchedArray
     own, have = (0, a.size) if batched else (input.storage_offset(), memory_of(a).size)
     if offset is None: offset = own
@@ -97,7 +98,7 @@ def _strided_examples(input, size, stride, offset):
 @forms('function method')
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."
-    size, stride, a = tuple(size), tuple(stride), input._array
+    size, stride, a = tuple(size), tuple(stride), input._memory
     if a.__class__ is BatchedArray:
         return _strided_examples(input, size, stride, storage_offset)
     own, offset, reach = span_of(input, size, stride, storage_offset)
@@ -117,6 +118,7 @@ def as_strided(input, size, stride, storage_offset=None):
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #e3347f10
 def _as_subclass(self, cls):
     out = TensorBase.__new__(cls)
+    if bits_of(self) != PLAIN: self = _op['clone'](self)
     out._array, out._node, out._meta = self._array, self._node, self._meta
     return out
 
@@ -156,18 +158,18 @@ def _resize_(self, *size, memory_format=None):
     if size == self._array.shape: return self
     if self._meta is not None and self._meta.inference and not LOCAL.modes.inference:
         raise inference_write_error(self)
-    n, old = math.prod(size), self._array
+    n, old = math.prod(size), self._memory
     start = self.storage_offset()
     room = storage_of(old).nbytes // old.itemsize - start
     if n > room: refuse_growth(self, old)
     a = memory_of(old)[start:]
-    self._array = (
+    self._memory = (
         a[:n].reshape(size)
         if n <= room
         else np.concatenate([a, np.zeros(n - room, a.dtype)]).reshape(size)
     )
-    JOURNAL.share_record(old, self._array)
-    JOURNAL.bump(self._array, 'resize_', None if self._meta is None else self._meta.version)
+    JOURNAL.share_record(old, self._memory)
+    JOURNAL.bump(self._memory, 'resize_', None if self._meta is None else self._meta.version)
     return self
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #e9b6bd07
@@ -221,7 +223,7 @@ class _Layouts:
     "How the memory of a tensor is laid out, and others of the same layout."
 
     def is_set_to(self, other):
-        a, b = self._array, other._array
+        a, b = self._memory, other._memory
         same = a.__array_interface__['data'] == b.__array_interface__['data']
         return same and a.shape == b.shape and a.strides == b.strides
 
@@ -244,7 +246,7 @@ class _Layouts:
                 ' given memory formats.'
             )
         dims = builtins.range(self._array.ndim)
-        return tuple(sorted(dims, key=lambda d: -self._array.strides[d]))
+        return tuple(sorted(dims, key=lambda d: -self._memory.strides[d]))
 
     def new(self, *args):
         if len(args) == 1 and isinstance(args[0], TensorBase): return args[0][...]

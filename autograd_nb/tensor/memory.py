@@ -129,33 +129,33 @@ class MemoryMethods:
     __slots__ = ()
 
     def stride(self, dim=None):
-        strides = strides_of(self._array)
-        return strides if dim is None else strides[dim_of(dim, self._array.ndim)]
+        strides = strides_of(self._memory)
+        return strides if dim is None else strides[dim_of(dim, self._memory.ndim)]
 
     def storage_offset(self):
-        start = address(memory_of(self._array))
-        return (address(self._array) - start) // self._array.itemsize
+        start = address(memory_of(self._memory))
+        return (address(self._memory) - start) // self._memory.itemsize
 
-    def data_ptr(self): return address(self._array)
+    def data_ptr(self): return address(self._memory)
 
     def untyped_storage(self):
         "The memory of this tensor and of all that share it, counted in bytes."
-        return UntypedStorage(self._array)
+        return UntypedStorage(self._memory)
 
     def storage(self):
         "The memory of this tensor and of all that share it, as numbers."
         warnings.warn(_TYPED_STORAGE, UserWarning, stacklevel=2)
-        return TypedStorage(self._array)
+        return TypedStorage(self._memory)
 
     def is_shared(self):
         "Whether `share_memory_` was called for this tensor's memory."
-        return UntypedStorage(self._array).is_shared()
+        return UntypedStorage(self._memory).is_shared()
 
     def share_memory_(self):
         """Mark the memory as shared, for programs that ask. What goes to another process is copied
         all the same.
         """
-        UntypedStorage(self._array).share_memory_()
+        UntypedStorage(self._memory).share_memory_()
         return self
 
     def is_contiguous(self, memory_format=None):
@@ -163,5 +163,5 @@ class MemoryMethods:
         without gaps.
         """
         dims = {channels_last: 4, channels_last_3d: 5}.get(memory_format)
-        if dims is not None and self._array.ndim != dims: return False
-        return lies_as(self._array, order_in(memory_format, self._array, 'C'))
+        if dims is not None and self._memory.ndim != dims: return False
+        return lies_as(self._memory, order_in(memory_format, self._memory, 'C'))

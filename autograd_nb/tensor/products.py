@@ -25,7 +25,7 @@ from ..layers.casting import castable
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..layers.replay import constant_input
-from .complex_numbers import conj
+from .complex_numbers import conj_physical
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #12df50ce
 @forms('function')
@@ -81,7 +81,7 @@ def inner(input, other, *, out=None):
 @recorded_as('VdotBackward0')
 def vdot(input, other, *, out=None):
     "The sum of products of two vectors, the first one conjugated."
-    return F.dot(conj(input), other, out=out)
+    return F.dot(conj_physical(input), other, out=out)
 
 @forms('function method')
 def kron(input, other, *, out=None):

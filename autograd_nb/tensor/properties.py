@@ -33,29 +33,29 @@ class Facts:
     __slots__ = ()
 
     @property
-    def shape(self): return Size(self._array.shape)
+    def shape(self): return Size(self._memory.shape)
 
     @property
-    def dtype(self): return FROM_NUMPY[self._array.dtype]
+    def dtype(self): return FROM_NUMPY[self._memory.dtype]
 
     @property
     def device(self):
-        return CPU if self._array.__class__ is np.ndarray else device_of(self._array)
+        return CPU if self._memory.__class__ is np.ndarray else device_of(self._memory)
 
     @property
-    def ndim(self): return self._array.ndim
+    def ndim(self): return self._memory.ndim
 
     @property
-    def itemsize(self): return self._array.itemsize
+    def itemsize(self): return self._memory.itemsize
 
     @property
-    def nbytes(self): return self._array.nbytes
+    def nbytes(self): return self._memory.nbytes
 
     @property
-    def is_cuda(self): return is_on_device(self._array)
+    def is_cuda(self): return is_on_device(self._memory)
 
     @property
-    def is_cpu(self): return not is_on_device(self._array)
+    def is_cpu(self): return not is_on_device(self._memory)
 
     @property
     def layout(self): return STRIDED
@@ -66,28 +66,28 @@ class Sizes:
 
     __slots__ = ()
 
-    def dim(self): return self._array.ndim
+    def dim(self): return self._memory.ndim
 
-    def ndimension(self): return self._array.ndim
+    def ndimension(self): return self._memory.ndim
 
-    def numel(self): return self._array.size
+    def numel(self): return self._memory.size
 
-    def nelement(self): return self._array.size
+    def nelement(self): return self._memory.size
 
-    def element_size(self): return self._array.itemsize
+    def element_size(self): return self._memory.itemsize
 
     def size(self, dim=None):
         return (
-            Size(self._array.shape)
+            Size(self._memory.shape)
             if dim is None
-            else self._array.shape[F.dim_of(dim, self._array.ndim)]
+            else self._memory.shape[F.dim_of(dim, self._memory.ndim)]
         )
 
-    def get_device(self): return self._array.device.id if is_on_device(self._array) else -1
+    def get_device(self): return self._memory.device.id if is_on_device(self._memory) else -1
 
     def __len__(self):
-        if not self._array.ndim: raise TypeError('len() of a 0-d tensor')
-        return self._array.shape[0]
+        if not self._memory.ndim: raise TypeError('len() of a 0-d tensor')
+        return self._memory.shape[0]
 
 # %% ../../nbs/tensor/methods/06_properties.ipynb #1f2d8776
 class Printing:

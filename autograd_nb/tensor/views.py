@@ -16,6 +16,7 @@ from ..graph.modes import LOCAL, SWITCH, next_sequence_number
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, OutputEdge, Unreached, tensor_like, wire_node
 )
+from ..layers.conjugate_views import PLAIN, between, bits_of, showing, take_memory
 from ..layers.extras import GradBox, TensorExtras, extras_of, living
 from ..graph.op import REGISTRY
 from ..layers.hooks import hooks_of
@@ -28,11 +29,11 @@ def view_meta(x, o):
     """The `TensorExtras` of `o`, a result of a view operation on `x`; None if it turned out to be a
     copy; `inference_extras()` for an inference tensor.
     """
-    mx, whole, part = x._meta, x._array, o._array.base
+    mx, whole, part = x._meta, x._memory, o._memory.base
     if (
         part is not whole
         and (part is None or part is not whole.base)
-        and storage_of(o._array) is not storage_of(whole)
+        and storage_of(o._memory) is not storage_of(whole)
     ):
         return LOCAL.modes.meta
     meta = TensorExtras()
@@ -108,8 +109,9 @@ def placed_in(x, base):
     does so again.
     """
     known, meta = x._meta.region, x._meta
-    if known is None or known[0] is not x._array or known[1] is not base._array:
-        known = meta.region = x._array, base._array, geometry(x._array, base._array)
+    mine, whole = x._memory, base._memory
+    if known is None or known[0] is not mine or known[1] is not whole:
+        known = meta.region = mine, whole, geometry(mine, whole)
     return known[2]
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #150d2127
@@ -214,6 +216,8 @@ def renew(view, base):
     box = released_box(view)
     if base._node is None: base = _base_standin(base)
     view._node = None
+    bits = between(view, base)
+    if bits != PLAIN: return _renew_shown(view, base, bits, box)
     place, op = placed_in(view, base), REGISTRY['as_strided']
     # what `record` would do, without its questions
     if SWITCH.plain and base._node is not None and base._array.dtype.kind == 'f' and not VIEWS.on:
@@ -231,13 +235,26 @@ def renew(view, base):
         op.record((base,), [base._array], [view._array], [view], [None], place)
     retain_in(view, box)
 
+# %% ../../nbs/tensor/methods/02_views.ipynb #fd5ffe15
 def _base_standin(base):
     """A tensor in the place of `base`, which was detached in place: the views that had a history
     have a new one that leads nowhere.
     """
-    out = tensor_like(base._array)
+    out = tensor_like(base._memory)
+    take_memory(out, base)
     out._node = Unreached(out)
     return out
+
+def _renew_shown(view, base, bits, box):
+    "`renew` of a view that shows something else than its base: the part of it, and then the bits."
+    part = showing(view._memory, bits_of(base))
+    place = placed_in(view, base)
+    REGISTRY['as_strided'].record((base,), [base._array], [part._array], [part], [None], place)
+    for bit, name in zip(bits, ('conj', 'neg_view')):
+        if not bit: continue
+        REGISTRY[name].record((part,), [part._array], [view._array], [view], [None], {})
+        part = view
+    retain_in(view, box)
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #0cd87a7b
 def released_box(x):

@@ -29,6 +29,7 @@ from autograd_nb.graph.node import (
 from ..graph.op import REGISTRY
 from ..layers.anomaly import remember
 from ..layers.complex import conjugate
+from ..layers.conjugate_views import BITS, between, bits_of, turned
 from ..layers.source_lines import caller
 from ..layers.versions import JOURNAL
 from autograd_nb.tensor.views import (
@@ -104,6 +105,7 @@ def unrecorded(x, modes):
     node, meta = x._node, x._meta
     if (
         array.__class__ is not _ndarray
+        or x.__class__ in BITS
         or modes.general
         or modes.transforms
         or modes.guard is not None
@@ -225,7 +227,7 @@ class _SliceRules:
     def run(self, g, keep):
         if self.freed: raise freed_error(self)
         self.freed, outs = not keep, ()
-        part = REGISTRY['as_strided'](g, **self.window)
+        part = turned(REGISTRY['as_strided'](g, **self.window), self.bits)
         if self.fn is not None:
             try:
                 outs = self._of_fn(part, lambda g: self.fn.run(g, keep))
@@ -237,7 +239,7 @@ class _SliceRules:
 
     def run_graph(self, g):
         if self.freed: raise freed_error(self)
-        part = REGISTRY['as_strided'](g, **self.window)
+        part = turned(REGISTRY['as_strided'](g, **self.window), self.bits)
         outs = () if self.fn is None else self._of_fn(part, self.fn.run_graph)
         return self._joined(
             g,
@@ -269,7 +271,7 @@ class _SliceParts:
         mine = None if self.own is None else outs[self.own]
         if mine is part:
             return (g, *self._others(outs))  # nothing was changed
-        if mine is None: mine = nothing()
+        mine = nothing() if mine is None else turned(mine, self.bits)
         return (REGISTRY['as_strided_scatter'](g, mine, **self.window), *self._others(outs))
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #31e8db12
@@ -285,12 +287,8 @@ class _SliceFacts:
         of_fn = list(live[1:])
         if self.own is not None: of_fn.insert(self.own, live[0])
         part = CopySlices.__new__(CopySlices)
-        part.fn, part.window, part.own, part.freed = (
-            self.fn.narrowed(of_fn),
-            self.window,
-            self.own,
-            self.freed,
-        )
+        for name in ('window', 'bits', 'own', 'freed'): setattr(part, name, getattr(self, name))
+        part.fn = self.fn.narrowed(of_fn)
         return part
 
     def _others(self, values):
@@ -311,17 +309,17 @@ class _SliceFacts:
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #634b0ded
 class CopySlices(_SliceRules, _SliceParts, _SliceFacts, Node):
-    """The node of a base after a write through one of its views: the write's own node `fn`, applied
-    to the part of the gradient that the view shows.
+    """The node of a base after a write through `view`, one of its views: the write's own node `fn`,
+    applied to the part of the gradient that the view shows.
 
     The gradient of the old base is the incoming one with that part replaced by what `fn` makes of
     it (zero if the old value was overwritten); the gradients of `fn`'s other inputs pass on.
     """
 
-    __slots__ = ('fn', 'window', 'own', 'freed')
+    __slots__ = ('fn', 'window', 'bits', 'own', 'freed')
 
-    def __init__(self, base, fn, window, own=None):
-        self.fn, self.window = fn, window
+    def __init__(self, base, view, fn, own=None):
+        self.fn, self.window, self.bits = fn, placed_in(view, base), between(view, base)
         # a pass that kept nothing has been here: another one is refused, whatever `fn` saved
         self.freed = False
         # which edge of `fn` leads to the old value of the view, if any
@@ -336,7 +334,7 @@ def _check_room(x, result, name):
     """Raise PyTorch's error if the numbers of `result` do not fit into `x`, in shape, dtype or
     memory. Returns whether elements of `x` share their memory.
     """
-    array, new = x._array, result._array
+    array, new = x._memory, result._array
     several = 0 in array.strides and spread(array)
     shared = several and name not in SPREAD  # which PyTorch looks at before sizes
     if not shared and new.shape != array.shape: raise fits_error(x, new.shape)
@@ -357,7 +355,8 @@ def _keep_saved(node, array, new, modes):
     """
     lost = False
     for field, value in node.saved:
-        if is_array(value) and value is not new and storage_of(value) is storage_of(array):
+        if not is_array(value) or value is new: continue
+        if storage_of(value) is storage_of(array) or JOURNAL.read_from(value, array):
             if node.links.get(field) not in (0, 'out'):
                 lost = True
                 continue
@@ -368,7 +367,7 @@ def _keep_saved(node, array, new, modes):
 
 def _store(x, new, several, name, modes):
     "Write the numbers `new` into the memory of `x`, and note it in the journal."
-    meta, array = x._meta, x._array
+    meta, array, new = x._meta, x._memory, turned(new, bits_of(x))
     if modes.guard is not None: modes.guard(array, new)
     if several:
         write_spread(array, new)
@@ -439,11 +438,12 @@ def _write_through(x, base, result, lost):
         and node.seq > 0
         and 0 not in node.positions
     ):
-        base._node = CopySlices(base, node, placed_in(x, base))
+        base._node = CopySlices(base, x, node)
         if lost: renumber(base._node, node.seq)
     else:
         record, place = REGISTRY['as_strided_scatter'].record, placed_in(x, base)
-        record((base, result), [base._array, x._array], [base._array], [base], [None] * 2, place)
+        part = turned(result, between(x, base))
+        record((base, part), [base._array, x._array], [base._array], [base], [None] * 2, place)
     _leave_leaf(base._meta)
     retain_in(base, box)
     renew_views(base)
@@ -498,7 +498,7 @@ def overwrite(x, result, name, allowed=False):
     new, node, lost = result._array, result._node, False
     if node is not None and node.seq > 0:
         if new.dtype != x._array.dtype: result, new = _in_dtype_of(x, result)
-        lost = _keep_saved(result._node, x._array, new, modes)
+        lost = _keep_saved(result._node, x._memory, new, modes)
     _store(x, new, several, name, modes)
     _write_history(x, result, new, lost, modes)
     return x
@@ -516,7 +516,7 @@ def rebase(x, node, own):
         renew_views(x)
     else:
         of_base = released_box(base)
-        base._node = CopySlices(base, node, placed_in(x, base), own)
+        base._node = CopySlices(base, x, node, own)
         retain_in(base, of_base)
         renew_views(base)
     retain_in(x, box)

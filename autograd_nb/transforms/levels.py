@@ -28,6 +28,7 @@ from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.apply import operand_dtype, unbroadcast
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer, add_field
+from ..layers.conjugate_views import BITS, between
 from ..layers.replay import replayed_as_call
 from autograd_nb.graph.node import (
     BOUND, NEW_KINDS, WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, renumber, tensor_like
@@ -275,6 +276,9 @@ class Wrapper:
     def _array(self): return self._value._array
 
     @property
+    def _memory(self): return self._value._memory
+
+    @property
     def _node(self): return self._value._node
 
     @_node.setter
@@ -306,9 +310,6 @@ class Wrapper:
     def retain_grad(self):
         if self._level.strict and self._level.alive: raise refused('retain_grad')
         return self._value.retain_grad()
-
-    def __format__(self, spec):
-        return self.__repr__() if not spec else super().__format__(spec)
 
 # %% ../../nbs/transforms/01_levels.ipynb #77c85251
 class _Leaving:
@@ -343,6 +344,9 @@ class _Leaving:
 
     __str__ = __repr__
 
+    def __format__(self, spec):
+        return BOUND['Tensor'].__format__(self, spec) if spec else self.__repr__()
+
 take_topics(Wrapper, (_Leaving,))
 
 # %% ../../nbs/transforms/01_levels.ipynb #ffbdf4a3
@@ -358,6 +362,8 @@ class BatchedKind(Wrapper):
     def _array(self):
         if not self._level.alive: raise escaped_error()
         return BatchedArray(self)
+
+    _memory = _array
 
     def _named(self):
         return f'BatchedTensor(lvl={self._level.depth}, bdim={as_given(self)[1]}, '
@@ -513,7 +519,8 @@ def without_class(x):
     computes for itself.
     """
     plain, cls = BOUND['Tensor'], x.__class__
-    if cls is plain or cls in WRAPPERS or cls.__torch_dispatch__ is not plain.__torch_dispatch__:
+    known = cls is plain or cls in WRAPPERS or cls in BITS
+    if known or cls.__torch_dispatch__ is not plain.__torch_dispatch__:
         return x
     out = TensorBase.__new__(plain)
     out._array, out._node, out._meta = x._array, x._node, x._meta
@@ -1228,6 +1235,11 @@ def _forth(steps, v):
     for op, statics, _ in steps: v = op.call(v, **statics)
     return v
 
+def _bits(view, base):
+    "The steps from what `base` shows of the memory of `view` to what that shows."
+    names, shape = zip(between(view, base), ('conj_physical', 'neg')), tuple(view.shape)
+    return [(REGISTRY[name], {}, shape) for bit, name in names if bit]
+
 def _back(steps, g):
     "The gradient `g` of what the views `steps` show, in the shape of their base: zeros elsewhere."
     for op, statics, shape in reversed(steps):
@@ -1289,7 +1301,7 @@ def promote(x, level, result):
         )
         refs = None if base._meta is None else base._meta.views
         family = [
-            (v, ((strided, geometry(v._array, base._array), tuple(base.shape)),))
+            (v, ((strided, geometry(v._memory, base._memory), tuple(base.shape)), *_bits(v, base)))
             for v in (r() for r in refs or ())
             if v is not None and v is not base
         ]
@@ -1308,7 +1320,7 @@ def promote(x, level, result):
             (
                 None
                 if level.__class__ is GradLevel
-                else _part(base._tangent, steps[0][1])
+                else _forth(steps[1:], _part(base._tangent, steps[0][1]))
                 if plain
                 else _forth(steps, base._tangent)
             ),
@@ -1357,7 +1369,7 @@ def _become(x, level, tangent):
     inner = _new(x.__class__)
     fields = dict(x.__dict__)
     if x.__class__ in WRAPPERS: inner.__dict__.update(fields)
-    else: inner._array, inner._node = x._array, x._node
+    else: inner._memory, inner._node = x._memory, x._node
     meta, x._meta = x._meta, None
     inner._meta = copy(meta)
     was = x.__class__
@@ -1380,7 +1392,7 @@ def demote(x):
         x.__dict__.update(inner.__dict__)
     else:
         x.__dict__.update(fields)
-        x._array, x._node = inner._array, inner._node
+        x._memory, x._node = inner._memory, inner._node
 
 # %% ../../nbs/transforms/01_levels.ipynb #7d78237c
 class Transforms(Layer):

@@ -26,7 +26,6 @@ DIFFERENT = {
     "heaviside_": "PyTorch goes on with a node that has no derivative, here the tensor has no history",
     "batch_norm": "PyTorch does not count the update of running statistics as a write; here a backward pass that needs what was overwritten is refused",
     "native_batch_norm": "likewise",
-    "conj": "computed at once, see `is_conj`",
     "as_strided_scatter": "its gradient has a test of its own",
 }
 

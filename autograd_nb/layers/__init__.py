@@ -8,8 +8,8 @@ __all__ = []
 # %% ../../nbs/layers/00_package.ipynb #bae52844
 from autograd_nb.layers import (
     fast, arguments, codegen, order, source_lines, versions, hooks, observers, dispatch, anomaly,
-    views, half, conjugate_views, device, inference, saved, complex, lazy, formal, forward, nesting, takeover, parts,
-    failing, reshaped
+    views, half, conjugate_views, device, inference, saved, complex, lazy, formal, forward, nesting,
+    takeover, parts, failing, reshaped
 )
 
 # %% ../../nbs/layers/00_package.ipynb #6b49dbba

@@ -46,6 +46,26 @@ def test_triangular_systems_in_every_layout(dtype, shapes):
         np.testing.assert_allclose(found, wanted, **tolerance(dtype))
 
 
+@pytest.mark.parametrize("k", [1, 3, 200])
+@pytest.mark.parametrize("n", [3, 13])
+@pytest.mark.parametrize("matrices, sides, expanded", [((5,), (4, 5), None), ((4, 1), (4, 5), None), ((), (2, 3), None), ((3,), (), (4, 3)), ((2, 1, 3), (4, 1), None), ((1,), (6,), None)])
+def test_triangular_systems_of_matrices_that_are_seen_many_times(matrices, sides, expanded, n, k):
+    "Broadcast by the call, or expanded before it; few and many columns; the other triangle is not read."
+    import torch as real
+
+    a = numbers(5, *matrices, n, n, dtype="float64") + (3 + n) * np.eye(n)
+    b = numbers(6, *sides, n, k, dtype="float64")
+    for upper in (False, True):
+        solved = []
+        for engine in (real, torch):
+            m = engine.tensor(a)
+            m = m if expanded is None else m.expand(*expanded, n, n)
+            solved.append(engine.linalg.solve_triangular(m, engine.tensor(b), upper=upper))
+        wanted, found = solved
+        assert tuple(found.shape) == tuple(wanted.shape)
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-9, atol=1e-12)
+
+
 @reachable
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(6, 6), (2, 3, 13, 13), (15, 4), (4, 15), (2, 0, 3), (1, 1)])

@@ -1,5 +1,7 @@
 """Where elements lie: new tensors in a memory format, results of factorisations, random numbers, what is empty."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -126,6 +128,49 @@ def test_unpooling_places_that_windows_share(dims):
     for size in (5, 25):
         for expected, found in zip(*both(lambda t, size=size: back(t, size))):
             np.testing.assert_array_equal(found, expected)
+
+
+ENTRIES = [None, ..., 0, slice(None), slice(1, None), slice(0, 1)]
+CUT_FROM = {
+    "plain": lambda x: x[0],
+    "columns": lambda x: x[..., 1],
+    "turned": lambda x: x.permute(3, 1, 0, 2)[0],
+    "one row": lambda x: x[:1, 0],
+    "repeated": lambda x: x[0, 0, 0, :1].expand(5),
+    "empty": lambda x: x[:, :0],
+    "a number": lambda x: x[0, 0, 0, 0],
+}
+
+
+@pytest.mark.parametrize("kind", CUT_FROM)
+def test_new_dimensions_of_an_index_have_pytorchs_strides(kind):
+    def read(t):
+        x, found = CUT_FROM[kind](t.arange(48).reshape(2, 3, 4, 2)), []
+        for index in indices:
+            try:
+                part = x[index]
+            except IndexError:
+                found.append(None)
+            else:
+                found.append((part.tolist(), tuple(part.shape), part.stride(), part.storage_offset(), part._base is not None))
+        return found
+
+    indices = [i for n in (1, 2, 3) for i in itertools.product(ENTRIES, repeat=n) if None in i and i.count(...) < 2]
+    expected, found = both(read)
+    for index, e, f in zip(indices, expected, found):
+        assert f == e, index
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "complex64", "bool", "float64"])
+def test_a_part_with_a_new_dimension_shares_the_memory(dtype):
+    def written(t):
+        x = t.ones(4, 6).to(getattr(t, dtype))
+        part = x[:, 2, None]
+        part.zero_()
+        return x.tolist(), x._version, part.data_ptr() - x.data_ptr(), part.stride()
+
+    expected, found = both(written)
+    assert found == expected
 
 
 def test_several_ellipses():

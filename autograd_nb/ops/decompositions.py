@@ -396,14 +396,15 @@ def triangular_solve(a, b, *, upper, unitriangular=False):
 def triangular_arrays(a, b, upper, unit=False):
     "The same for arrays: by LAPACK's own routine, or by the general solver for many tiny matrices."
     count = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
-    if count > 1 and not any(a.strides[:-2]):  # one matrix, seen many times: all at once
-        sides = np.moveaxis(b, -2, 0).reshape(a.shape[-1], -1)
-        out = triangular_arrays(a[(0,) * (a.ndim - 2)], sides, upper, unit)
+    if count > 1:
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        out = np.moveaxis(out.reshape(len(out), *b.shape[:-2], b.shape[-1]), 0, -2)
-        return np.ascontiguousarray(np.broadcast_to(out, (*lead, *b.shape[-2:])))
-    if a.dtype is b.dtype and lapack.worthwhile('trsm', a, count):
-        return lapack.triangular_solve(a, b, upper, unit)
+        if a.shape[:-2] != lead: a = np.broadcast_to(a, (*lead, *a.shape[-2:]))
+        seen = [d for d, n in enumerate(lead) if n > 1 and not a.strides[d]]
+        if seen: return _many_sides(a, b, seen, upper, unit)
+    if a.dtype is b.dtype:  # a call for each matrix pays for long rows, too
+        many = b.shape[-1] >= 128 and ('trsm', a.dtype) in lapack.ROUTINES
+        if many or lapack.worthwhile('trsm', a, count):
+            return lapack.triangular_solve(a, b, upper, unit)
     m = triangle(a, upper, unit)
     with np.errstate(all='ignore'):
         try:
@@ -436,6 +437,19 @@ def _pad_both(values, batched):
         )
         for v, b, n in zip(values, batched, ndim)
     ]
+
+# %% ../../nbs/ops/09_decompositions.ipynb #daaafac9
+def _many_sides(a, b, seen, upper, unit):
+    """The same where the matrices `a` are repeated along the dimensions `seen`: what stands there
+    are further columns of one right side.
+    """
+    lead = a.shape[:-2]
+    here = [d for d in range(len(lead)) if d not in seen]
+    order = (*here, len(lead), *seen, len(lead) + 1)
+    sides = np.broadcast_to(b, (*lead, *b.shape[-2:])).transpose(order)
+    a = a[tuple(0 if d in seen else slice(None) for d in range(len(lead)))]
+    out = triangular_arrays(a, sides.reshape(*a.shape[:-1], -1), upper, unit)
+    return np.ascontiguousarray(out.reshape(sides.shape).transpose(np.argsort(order)))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #728891ca
 triangular_solve.vjp(

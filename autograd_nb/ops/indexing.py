@@ -76,13 +76,21 @@ def basic_index(x, *, index):
     if None not in index: return part
     old = tuple([i for i in index if i is not None])
     cut = x[old if Ellipsis in old else (*old, ...)] if old else x
-    like_numpys = 1 not in cut.shape and cut.flags.c_contiguous
-    if not xp.on_host or cut.__class__ is not np.ndarray or like_numpys:
+    if not xp.on_host or cut.__class__ is not np.ndarray or _reshape_serves(cut, part, index):
         return cut.reshape(part.shape)
     # NumPy's new dimensions have a stride of 0
     return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
 
 # %% ../../nbs/ops/05_indexing.ipynb #5e7a91c3
+def _reshape_serves(cut, part, index):
+    """Whether the new dimensions of `part` get PyTorch's strides if `cut`, which lacks them, is
+    reshaped: nothing behind the first of them is cut, and one at the end follows single numbers.
+    """
+    if 1 in cut.shape: return False
+    if part.shape[-1] == 1 and cut.ndim and cut.strides[-1] != cut.itemsize: return False
+    behind = index[index.index(None) + 1 :]
+    return all([i is None or i is Ellipsis or i == slice(None) for i in behind])
+
 def _strides_of_part(x, index):
     """The strides of `x[index]`, and how many bytes behind `x` it starts. Of an empty part NumPy
     forgets where it was cut, and what is put there by `out=` is lost.

@@ -41,6 +41,7 @@ from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable
+from ..layers.conjugate_views import bits_of, turned
 from ..layers.replay import constant_input, of_arrays, replayed_as_call
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like
@@ -699,9 +700,10 @@ def _track(running, new, momentum):
     written = []
     for tensor, value in zip(running, new):
         if tensor is None: continue
-        kept = tensor._array
-        kept[...] = kept * kept.dtype.type(1 - momentum) + value * kept.dtype.type(momentum)
-        written.append(kept)
+        kept, dtype = tensor._array, tensor._array.dtype
+        moved = kept * dtype.type(1 - momentum) + value * dtype.type(momentum)
+        tensor._memory[...] = turned(moved, bits_of(tensor))
+        written.append(tensor._memory)
     JOURNAL.bump_all(written, 'batch_norm')
 
 # %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
@@ -716,7 +718,7 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         for kept in running:
             if kept is not None: JOURNAL.bump(kept, 'batch_norm')
         return
-    both = running_mean is not None and running_var is not None
+    both = all([r is not None and r._array.flags.writeable for r in (running_mean, running_var)])
     if both and a.__class__ is np.ndarray and KERNELS.track(a, *running, momentum):
         JOURNAL.bump_all(running, 'batch_norm')
         return

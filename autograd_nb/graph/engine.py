@@ -6,8 +6,7 @@
 __all__ = ['NO_LEAVES', 'ONE', 'MANY', 'START', 'WALK_HOLDS', 'LEAF_HAS', 'accumulate', 'reachable', 'Limits', 'Plan', 'sum_of',
            'deliver_output', 'completed', 'Leaves', 'Bringing', 'Task', 'reached', 'Step', 'started', 'ended',
            'walk_nodes', 'failed', 'wanted', 'arrived', 'attend', 'edited', 'passed_on', 'run_rules', 'wanted_part',
-           'run_bare', 'nothing', 'finish_leaf', 'exhaust', 'run', 'starts_at_leaf', 'found_at', 'given_back',
-           'queue_callback', 'walk']
+           'run_bare', 'nothing', 'finish_leaf', 'exhaust', 'run', 'found_at', 'given_back', 'queue_callback', 'walk']
 
 # %% ../../nbs/graph/07_engine.ipynb #c4bf0f01
 from heapq import heappop, heappush
@@ -19,7 +18,9 @@ from ..arrays.anywhere import add_into, copy_array, new_zeros
 from ..arrays.numpy_backend import is_array, owns_alone
 from .errors import better_failure, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number
-from .node import WRAPPERS, OutputEdge, TensorBase, aligned, tensor_like, unaligned
+from autograd_nb.graph.node import (
+    WRAPPERS, TensorBase, aligned, node_at, output_at, tensor_like, unaligned
+)
 from .op import REGISTRY
 from .roots import edges_of, root_gradients
 
@@ -50,12 +51,12 @@ def accumulate(leaf, g, references=0, since=None):
 # %% ../../nbs/graph/07_engine.ipynb #ea44bc2b
 def reachable(edges):
     "All nodes behind `edges`, each with the list of its own edges."
-    found, stack = {}, [e.node if e.__class__ is OutputEdge else e for e in edges]
+    found, stack = {}, list(edges)
     while stack:
-        n = stack.pop()
+        n = node_at(stack.pop())
         if n in found: continue
-        found[n] = edges = [e for e in n.edges() if e is not None]
-        for e in edges: stack.append(e.node if e.__class__ is OutputEdge else e)
+        found[n] = [e for e in n.edges() if e is not None]
+        stack += found[n]
     return found
 
 # %% ../../nbs/graph/07_engine.ipynb #984e103b
@@ -71,7 +72,7 @@ class Limits:
 
     def leads(self, edge):
         "Whether an edge leads to a wanted tensor."
-        node = edge.node if edge.__class__ is OutputEdge else edge
+        node = node_at(edge)
         return node in self.needed or node in self.captures
 
     def live(self, n):
@@ -103,7 +104,7 @@ class Plan(Limits):
         self.arrivals = {}  # leaf -> number of gradients that will still reach it
         if wanted is not None:
             for i, edge in enumerate(wanted):
-                node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
+                node, nr = output_at(edge)
                 self.captures.setdefault(node, {})[nr] = i
             self._look_ahead(found)
         running = [edges for n, edges in found.items() if self.needed is None or n in self.needed]
@@ -115,7 +116,7 @@ class Plan(Limits):
         targets, self.needed = self.captures, set()
         if self.accumulate: self.needed, self.captures = set(targets), {}
         for n in sorted(found, key=lambda n: n.seq):
-            nodes = [e.node if e.__class__ is OutputEdge else e for e in found[n]]
+            nodes = [node_at(e) for e in found[n]]
             live = [e in targets or e in self.needed for e in nodes]
             if True not in live: continue
             self.needed.add(n)
@@ -182,11 +183,6 @@ class Leaves:
             yield from finish_leaf(leaf, self.sums.pop(leaf), task)
             task.leaf = None
 
-    def finish_rest(self, task):
-        "The same for those that still wait: a gradient was declined on the way."
-        self.ready += self.sums
-        return self.finish(task)
-
 NO_LEAVES = Leaves({})  # of passes without a plan
 
 # %% ../../nbs/graph/07_engine.ipynb #28d0e82d
@@ -242,13 +238,12 @@ class Task(Bringing):
         self.plan = plan
         self.keep = keep  # leave saved values in place
         self.graph = graph  # gradients are tensors, and get recorded
-        self.watch = watch  # yield a `Step` for each node
         self.found = {}  # gradients of wanted tensors, by index
         self.before = {}  # leaf -> its gradient before the pass, if several may come
         self.callbacks = []  # to be called when the pass is done
         self.number = Task.next_number()
         self.stack = stack = stack or LOCAL.modes.stack()
-        self.watch = watch or stack.watch
+        self.watch = watch or stack.watch  # yield a `Step` for each node
         self.run, self.bare, self.close = stack.run, stack.bare, watch or graph or stack.close
         self.simple = plan is None and not self.close  # nodes without hooks just run
         self.arriving = stack.arriving  # what looks at a complete gradient first
@@ -295,7 +290,8 @@ def started(task):
 
 def ended(task):
     "Deal with what still waits at leaves, and call who asked to be called."
-    yield from task.leaves.finish_rest(task)
+    task.leaves.ready += task.leaves.sums  # a gradient was declined on the way
+    yield from task.leaves.finish(task)
     before = LOCAL.modes.record(task.graph)
     try:
         for callback in task.callbacks: callback()  # one may add others
@@ -488,7 +484,8 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
             for t in inputs: t.retain_grad()
         wanted = edges_of(inputs)
         plan = Plan([e for e, _ in starts], wanted, accumulate)
-    elif recorded or stack.planned or len(starts) > 1 and starts_at_leaf(starts):
+    # one of several gradients that starts at a leaf waits there for the rest of them
+    elif recorded or stack.planned or len(starts) > 1 and any([e.seq == -1 for e, _ in starts]):
         plan = Plan([e for e, _ in starts])
     task = Task(starts, plan, keep, recorded, stack=stack)
     outer, before = modes.task, modes.restorable
@@ -510,13 +507,9 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     return [given_back(found_at(e, task), grads) for e in wanted]
 
 # %% ../../nbs/graph/07_engine.ipynb #193a9436
-def starts_at_leaf(starts):
-    "Whether one of several gradients starts at a leaf: it waits there for the rest of them."
-    return any(e.seq == -1 for e, _ in starts)
-
 def found_at(edge, task):
     "The gradient that a pass has found for a wanted edge, or None."
-    node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
+    node, nr = output_at(edge)
     return task.found.get(task.plan.captures[node][nr])
 
 def given_back(g, given):

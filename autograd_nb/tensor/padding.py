@@ -63,7 +63,7 @@ def _check_borders(shape, pad, mode):
         before, after = pad[2 * k : 2 * k + 2]
         if mode == 'reflect' and max(before, after) >= shape[d]:
             raise RuntimeError(
-                'Argument #4: Padding size should be less than the corresponding input'
+                f'Argument #{4 + 2 * k}: Padding size should be less than the corresponding input'
                 f' dimension, but got: padding ({before}, {after}) at dimension'
                 f' {d} of input {list(shape)}'
             )

@@ -10,7 +10,7 @@ __all__ = ['VIEWS', 'COPIES', 'IN_PLACE', 'alias', 'part', 'own', 'copying', 'em
 from .arrays.dtypes import contiguous_format
 from . import functions as F
 from .functions import as_operand, dim_of, into
-from .graph.node import OutputEdge
+from .graph.node import node_at
 from .layers.names import rename
 from .graph.op import REGISTRY
 from .tensor.vocabulary import find
@@ -46,7 +46,7 @@ VIEWS = {
 def own(x, input):
     "A copy of `x`, a view of `input`; its node is called after the view's."
     edge = x._node
-    node = edge.node if edge.__class__ is OutputEdge else edge
+    node = node_at(edge)
     name = 'AliasBackward0' if x is input else type(node).__name__
     return rename(x.clone(memory_format=contiguous_format), name + '_copy')
 

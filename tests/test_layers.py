@@ -118,6 +118,36 @@ def test_the_layer_shown_to_contributors_works_as_it_stands():
     assert (counts.forward, counts.backward) == (4, 6) and not LOCAL.modes.own
 
 
+SHOWN = """
+import numpy as np
+from autograd_nb.graph.op import REGISTRY
+from autograd_nb.layers.forward import tangent
+from autograd_nb.ops import pointwise
+import autograd_nb as torch
+scope = {{**vars(pointwise), "xp": np}}
+for block in {blocks!r}: exec(block, scope)
+rng = np.random.default_rng(0)
+for name, value, slope in (("exp", np.exp, np.exp), ("log1mexp", lambda x: np.log(1 - np.exp(x)), lambda x: np.exp(x) / (np.exp(x) - 1))):
+    op = REGISTRY[name]
+    for make, in op.samples:
+        x = torch.tensor(make(rng), requires_grad=True)
+        out = op(x)
+        out.sum().backward()
+        assert np.allclose(out.detach().numpy(), value(x.detach().numpy())) and np.allclose(x.grad.numpy(), slope(x.detach().numpy())), name
+        t = np.ones(x.shape)
+        assert np.allclose(tangent(op, (t,), (x.detach().numpy(),), out.detach().numpy(), {{}}), slope(x.detach().numpy())), name
+print("ok")
+"""
+
+
+def test_the_operations_shown_to_contributors_work_as_they_stand():
+    "In a process of their own, as they define `exp` afresh."
+    blocks = re.findall(r"```python\n#\| export\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.S)
+    assert [b.count(".vjp(") for b in blocks] == [1, 1]
+    done = subprocess.run([sys.executable, "-c", SHOWN.format(blocks=blocks)], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "ok", done.stderr[-2000:]
+
+
 CORE_FIELDS = {"grad", "meta", "task", "own"}
 
 

@@ -24,7 +24,7 @@ def add_into(held, g):
 
 def new_ones(array):
     "Ones of the shape and dtype of `array`, where it lives."
-    if not is_on_device(array):
+    if array.__class__ is np.ndarray or not is_on_device(array):
         ones = np.empty(array.shape, array.dtype)
         ones.fill(1)  # what np.ones does, with two calls of Python's less
         return ones

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Comparison', 'numerical_jacobians', 'GradcheckError', 'analytical_jacobians', 'forward_jacobians', 'report',
-           'compare', 'UndefinedGrad', 'gradcheck', 'gradgradcheck', 'get_numerical_jacobian',
+           'report_on', 'compare', 'UndefinedGrad', 'gradcheck', 'gradgradcheck', 'get_numerical_jacobian',
            'get_numerical_jacobian_wrt_specific_input', 'get_analytical_jacobian']
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #a1416408
@@ -325,6 +325,12 @@ def _side_by_side(numerical, analytical, wrong, rows, columns, input_shape, outp
     ]
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #d8bc2719
+def report_on(c, rtol, atol):
+    "The `report` of a `Comparison`."
+    mode = 'forward mode' if c.forward else 'backward'
+    names, shapes = (f'input {c.input}', f'output {c.output}'), (c.input_shape, c.output_shape)
+    return report(c.numerical, c.analytical, *shapes, rtol, atol, *names, mode)
+
 def _mismatch(c, rtol, atol, heading=None):
     "The error for a comparison that fails."
     show = lambda j: repr(tensor_like(np.asarray(j)))
@@ -339,28 +345,9 @@ def _mismatch(c, rtol, atol, heading=None):
         f' {c.output} with respect to input {c.input},\n'
         + (heading or f'numerical:{show(c.numerical)}\nanalytical:{show(c.analytical)}\n')
     )
-    error = GradcheckError(
-        text
-        + '\n'
-        + report(
-            c.numerical,
-            c.analytical,
-            c.input_shape,
-            c.output_shape,
-            rtol,
-            atol,
-            f'input {c.input}',
-            f'output {c.output}',
-            'forward mode' if c.forward else 'backward',
-        )
-    )
-    error.numerical, error.analytical, error.output, error.input, error.comparison = (
-        c.numerical,
-        c.analytical,
-        c.output,
-        c.input,
-        c,
-    )
+    error = GradcheckError(text + '\n' + report_on(c, rtol, atol))
+    error.numerical, error.analytical, error.comparison = c.numerical, c.analytical, c
+    error.output, error.input = c.output, c.input
     return error
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #7a9cb5b1

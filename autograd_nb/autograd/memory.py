@@ -19,7 +19,7 @@ from ..arrays.numpy_backend import storage_of
 from ..arrays.topics import take_topics
 from ..graph.errors import line_of, location
 from ..graph.modes import next_sequence_number
-from ..graph.node import AccumulateGrad, Node, OutputEdge, TensorBase
+from ..graph.node import AccumulateGrad, Node, OutputEdge, TensorBase, node_at
 from ..layers.extras import GradBox, TensorExtras
 from ..layers.hooks import NodeHooks
 from ..layers.saved import Packed
@@ -67,7 +67,7 @@ def _pieces(o):
             for a in _arrays(item[0] if isinstance(item, tuple) else item):
                 yield a, 'saved', f'{o.name()} saved saved_tensors[{i}]', _made(o)
     elif isinstance(o, TensorBase):
-        node = o._node.node if o._node.__class__ is OutputEdge else o._node
+        node = node_at(o._node)
         yield (
             o._array,
             'leaf' if node is None or node.__class__ is AccumulateGrad else 'tensor',
@@ -262,7 +262,7 @@ def _variable(name, module):
 def _name(value):
     "An object in words."
     if isinstance(value, TensorBase):
-        node = value._node.node if value._node.__class__ is OutputEdge else value._node
+        node = node_at(value._node)
         made = (
             ''
             if node is None or node.__class__ is AccumulateGrad
@@ -454,14 +454,14 @@ def _nodes(tensor):
     "The nodes of a graph, leaves left out."
     node = tensor._node if isinstance(tensor, TensorBase) else tensor
     stack, seen = (
-        ([node.node if node.__class__ is OutputEdge else node] if node is not None else []),
+        ([node_at(node)] if node is not None else []),
         set(),
     )
     while stack:
         n = stack.pop()
         if n in seen or isinstance(n, AccumulateGrad): continue
         seen.add(n)
-        stack += [e.node if e.__class__ is OutputEdge else e for e in n.edges() if e is not None]
+        stack += [node_at(e) for e in n.edges() if e is not None]
     return seen
 
 def _repeats(tensor):
@@ -664,7 +664,7 @@ def _with_graphs():
 # %% ../../nbs/autograd/10_memory.ipynb #68a119f9
 def _made_when(t):
     "The number of the operation that made a tensor: of many, the first is the example."
-    node = t._node.node if t._node.__class__ is OutputEdge else t._node
+    node = node_at(t._node)
     return getattr(node, 'seq', 0)
 
 # %% ../../nbs/autograd/10_memory.ipynb #59952b0f

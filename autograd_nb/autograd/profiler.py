@@ -27,7 +27,7 @@ from ..functions import sizes_of
 from ..graph.errors import user_frames
 from ..transforms.levels import WRAPPERS
 from ..graph.modes import LAYERS, LOCAL, Layer, add_field
-from ..graph.node import OutputEdge, TensorBase
+from ..graph.node import TensorBase, node_at
 
 # %% ../../nbs/autograd/07_profiler.ipynb #5fd9ad5b
 class Span:
@@ -161,7 +161,7 @@ class _Watched:
         try:
             out = inner(call)
             edge = getattr(out[0] if out.__class__ is tuple and out else out, '_node', None)
-            node = edge.node if edge.__class__ is OutputEdge else edge
+            node = node_at(edge)
             if node is not None and node.seq > 0 and node.op is op: span.sequence_nr = node.seq
             if self.with_flops: span.flops = _flops(op, args, out)
             return out
@@ -181,7 +181,7 @@ class _Watched:
             self.pending = key
             out = function(*args, **kwargs)
             edge = getattr(out, '_node', None)
-            node = edge.node if edge.__class__ is OutputEdge else edge
+            node = node_at(edge)
             if node is not None and node.seq > 0 and not name.startswith('aten::'):
                 span.sequence_nr = node.seq
             return out

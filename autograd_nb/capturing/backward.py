@@ -14,7 +14,7 @@ from ..arrays.numpy_backend import is_array
 from ..graph import engine
 from ..graph.apply import as_array, unbroadcast
 from ..graph.modes import LAYERS, LOCAL, Layer
-from ..graph.node import AccumulateGrad, OutputEdge, TensorBase
+from ..graph.node import AccumulateGrad, TensorBase, output_at
 from ..layers.complex import conjugate
 from ..layers.dispatch import on_tensors
 from ..layers.half import BF16, rounded_gradient
@@ -130,7 +130,7 @@ class Arrivals:
         "A gradient arrives at an edge."
         if edge is None or name is None: return
         walk = self.walk
-        node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
+        node, nr = output_at(edge)
         if walk.limited and node not in walk.plan.needed and node not in walk.plan.captures:
             return
         if node.__class__ is AccumulateGrad and node.hooks is None and self.owed(node):

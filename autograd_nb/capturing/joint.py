@@ -20,16 +20,13 @@ from ..graph import engine
 from ..graph.errors import freed_error, stale_error
 from ..graph.modes import LOCAL, next_sequence_number
 from autograd_nb.graph.node import (
-    AccumulateGrad, Node, OutputEdge, TensorBase, added_to, tensor_like, wire_node
+    AccumulateGrad, Node, OutputEdge, TensorBase, added_to, node_at, output_at, tensor_like,
+    wire_node
 )
 from ..graph.pytree import tree_flatten, tree_unflatten
 from ..layers.versions import JOURNAL
 
 # %% ../../nbs/capture/10_joint.ipynb #3bf2c77c
-def node_of(edge): return edge.node if edge.__class__ is OutputEdge else edge
-
-def place(edge): return node_of(edge), edge.nr if edge.__class__ is OutputEdge else 0
-
 class CompilingTape(Tape):
     "A tape that nobody asked for."
 
@@ -44,8 +41,8 @@ class Border:
         while stack:
             edge = stack.pop()
             if edge is None: continue
-            n = node_of(edge)
-            if n.seq < began: self.edges.setdefault(place(edge), edge)
+            n = node_at(edge)
+            if n.seq < began: self.edges.setdefault(output_at(edge), edge)
             elif n not in self.inside:
                 self.inside[n] = True
                 stack += n.edges()
@@ -159,7 +156,7 @@ class Gradients:
         "`wanted`: for each edge of the border, the number of an argument, or a leaf."
         of_arguments = {}
         for i, t in enumerate(self.tensors):
-            if t._node is not None: of_arguments.setdefault(place(t._node), i)
+            if t._node is not None: of_arguments.setdefault(output_at(t._node), i)
         self.edges = []
         for where, edge in border.edges.items():
             n = where[0]
@@ -184,7 +181,7 @@ class Pass:
         for k, g in enumerate(grads):
             self.tangents.append(tape.bind(g, f'x{len(self.tensors) + k}'))
         for e in self.edges:
-            n = node_of(e)
+            n = node_at(e)
             if n not in hooks: hooks[n], n.hooks = n.hooks, None
         try:
             found = engine.run(

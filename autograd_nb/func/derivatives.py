@@ -23,7 +23,7 @@ from autograd_nb.transforms.levels import (
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
 from ..layers.views import VIEWS, refuse_stale
-from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
+from ..graph.node import AccumulateGrad, TensorBase, node_at, output_at, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -39,7 +39,7 @@ def _zeros(x):
 
 def _foreign(edges, own):
     "True if gradients from `edges` could reach a leaf that is not in `own`."
-    seen, todo = set(), [e.node if e.__class__ is OutputEdge else e for e in edges]
+    seen, todo = set(), [node_at(e) for e in edges]
     while todo:
         n = todo.pop()
         if n in seen: continue
@@ -48,7 +48,7 @@ def _foreign(edges, own):
             if n not in own: return True
             continue
         for e in n.edges():
-            if e is not None: todo.append(e.node if e.__class__ is OutputEdge else e)
+            if e is not None: todo.append(node_at(e))
     return False
 
 def _enclosed(func):
@@ -187,7 +187,7 @@ class _Pull:
             modes.change(**before)
         out = []
         for e, x in zip(self.edges, self.given):
-            node, nr = (e.node, e.nr) if e.__class__ is OutputEdge else (e, 0)
+            node, nr = output_at(e)
             g = task.found.get(plan.captures[node][nr])
             out.append(
                 _zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g)

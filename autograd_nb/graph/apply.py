@@ -187,12 +187,11 @@ def make_node(call):
     elif len(positions) == 1: node.inputs = edges[positions[0]]
     else: node.inputs = tuple([edges[i] for i in positions])
     if op.outputs == 1:
-        node.shape = call.results[0].shape
-        call.outputs[0]._node = node
-        return node
-    node.shape = tuple([r.shape for r in call.results])
-    chosen = range(len(call.outputs)) if op.differentiable is None else op.differentiable
-    for i in chosen: call.outputs[i]._node = OutputEdge(node, i)
+        node.shape, call.outputs[0]._node = call.results[0].shape, node
+    else:
+        node.shape = tuple([r.shape for r in call.results])
+        chosen = range(len(call.outputs)) if op.differentiable is None else op.differentiable
+        for i in chosen: call.outputs[i]._node = OutputEdge(node, i)
     return node
 
 

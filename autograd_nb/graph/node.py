@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BOUND', 'SCOPES', 'NEW_TENSORS', 'NEW_KINDS', 'WRAPPERS', 'TensorBase', 'added_to', 'Linked', 'Keeping', 'Unpacking',
-           'Node', 'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached', 'bind', 'announced',
-           'tensor_like', 'tensor_of', 'as_tensor', 'aligned', 'unaligned']
+           'Node', 'OutputEdge', 'output_at', 'node_at', 'shape_at', 'renumber', 'wire_node', 'AccumulateGrad',
+           'Unreached', 'bind', 'announced', 'tensor_like', 'tensor_of', 'as_tensor', 'aligned', 'unaligned']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import threading
@@ -63,7 +63,7 @@ class Linked:
         out = [(None, 0)] * self.arity
         for position, edge in zip(self.positions, self.edges()):
             if edge is not None and edge.__class__ is not Unreached:
-                out[position] = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
+                out[position] = output_at(edge)
         return tuple(out)
 
     next_functions = sources  # what programs see, of which a layer may make more
@@ -215,6 +215,18 @@ class OutputEdge:
 
     def __init__(self, node, nr):
         self.node, self.nr = node, nr
+
+def output_at(edge):
+    "What an edge leads to: a node, and the number of that node's output."
+    return (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
+
+def node_at(edge):
+    "The node that an edge leads to; None for None."
+    return edge.node if edge.__class__ is OutputEdge else edge
+
+def shape_at(edge):
+    "The shape of the gradients that go along an edge."
+    return edge.node.shape[edge.nr] if edge.__class__ is OutputEdge else edge.shape
 
 def renumber(node, number=None):
     "Give a node a place in time, the next one unless one is given; returns the node."

@@ -16,7 +16,7 @@ from autograd_nb.graph.errors import (
 )
 from .apply import OPERATIONS
 from .modes import LAYERS, LOCAL
-from .node import OutputEdge, TensorBase, Unreached, tensor_like
+from .node import OutputEdge, TensorBase, Unreached, shape_at, tensor_like
 
 # %% ../../nbs/graph/06_roots.ipynb #abcc34c1
 def root_gradients(tensors, grads, graph):
@@ -79,6 +79,5 @@ def edge_standin(edge, like):
     """A tensor of zeros, all in one place, with the shape and history of what `edge` leads to;
     dtype and place are those of the array `like`.
     """
-    node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, None)
-    shape = node.shape if nr is None else node.shape[nr]
-    return LAYERS.constant(tensor_like(np.broadcast_to(new_zeros(like, ()), shape), edge))
+    zeros = np.broadcast_to(new_zeros(like, ()), shape_at(edge))
+    return LAYERS.constant(tensor_like(zeros, edge))

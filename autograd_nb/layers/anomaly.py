@@ -101,10 +101,7 @@ def tell_origin(n, error):
         )
         warnings.warn_explicit(text, UserWarning, code.co_filename if code else 'unknown', line)
         error.add_note(text.strip())
-        word, fate = (
-            '\n\nPrevious calculation was induced by',
-            'induced the previous calculation',
-        )
+        word, fate = '\n\nPrevious calculation was induced by', 'induced the previous calculation'
         n = known.get('parent_')
 
 # %% ../../nbs/layers/06_anomaly.ipynb #a6060008

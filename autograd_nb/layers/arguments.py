@@ -11,8 +11,7 @@ from numpy import generic, ndarray
 from ..arrays.numpy_backend import is_array
 from ..graph.apply import apply
 from ..graph.errors import unfit_operand
-from ..graph.node import TensorBase, added_to
-from ..graph.node import BOUND
+from ..graph.node import BOUND, TensorBase, added_to
 from ..graph.op import Op
 
 # %% ../../nbs/layers/23_arguments.ipynb #472bde72

@@ -24,8 +24,7 @@ from ..arrays.numpy_backend import CONSTANTS, constant
 from ..graph.apply import unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
-from ..graph.node import Node, OutputEdge, TensorBase, added_to
-from ..graph.node import BOUND, SCOPES
+from ..graph.node import BOUND, SCOPES, Node, OutputEdge, TensorBase, added_to
 from ..graph.op import REGISTRY, Op
 from ..graph.rules import FLAVOURS, kept_by, needs_of, unique_statics, variant
 from . import arguments, fast  # noqa: F401 (`from_user` and `fused_rule`)
@@ -483,15 +482,11 @@ def growing(op, direct):
     def become():
         scope.update(Gaps.scope)
         add_variants(scope, op)
-        compile_source(
-            recording_source(op, direct), op.name + ('' if direct else ' (internal)'), scope
-        )
+        title = op.name if direct else f'{op.name} (internal)'
+        compile_source(recording_source(op, direct), title, scope)
         made = scope.pop(op.name)
-        me.__code__, me.__defaults__, me.__kwdefaults__ = (
-            made.__code__,
-            made.__defaults__,
-            made.__kwdefaults__,
-        )
+        me.__code__, me.__defaults__ = made.__code__, made.__defaults__
+        me.__kwdefaults__ = made.__kwdefaults__
 
     scope.update(me=me, become=become, located=lambda node: None)
     scope.update(Gaps.scope)

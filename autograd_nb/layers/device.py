@@ -116,10 +116,8 @@ def device_number(r):
 # %% ../../nbs/layers/14_device.ipynb #964a68e6
 def device_rule(rule):
     "A rule for a device's arrays."
-    plain, fused = (
-        rebind_to_device(rule.function),
-        (FUSED_RULES.get((rule.op.name, rule.name)) if Device.fused else None),
-    )
+    plain = rebind_to_device(rule.function)
+    fused = FUSED_RULES.get((rule.op.name, rule.name)) if Device.fused else None
     return plain if fused is None else first_of(fused, plain)
 
 def rule_of(rule, on_device):

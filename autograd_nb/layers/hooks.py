@@ -31,14 +31,8 @@ class NodeHooks:
     __slots__ = ('pre', 'post', 'outputs', 'retained', 'after', 'metadata', '__weakref__')
 
     def __init__(self):
-        self.pre, self.post, self.outputs, self.retained, self.after, self.metadata = (
-            OrderedDict(),
-            OrderedDict(),
-            {},
-            {},
-            OrderedDict(),
-            {},
-        )
+        self.pre, self.post, self.after = OrderedDict(), OrderedDict(), OrderedDict()
+        self.outputs, self.retained, self.metadata = {}, {}, {}
 
     def on(self, nr):
         "The hooks on output `nr`."
@@ -114,11 +108,9 @@ class RemovableHandle:
         # it may have been unpickled, with keys of another process
         while self.id in hooks_dict: self.id = next_sequence_number()
 
-    def _refer(self, *dicts):
-        self.hooks_dict_ref, self.extra_dict_ref = (
-            weakref.ref(dicts[0]),
-            tuple(map(weakref.ref, dicts[1])),
-        )
+    def _refer(self, hooks, extra):
+        self.hooks_dict_ref = weakref.ref(hooks)
+        self.extra_dict_ref = tuple(map(weakref.ref, extra))
 
     def remove(self):
         "Remove the hook."

@@ -6,12 +6,12 @@
 __all__ = ['Fusible', 'Lazy', 'marking']
 
 # %% ../../nbs/layers/13_lazy.ipynb #646617c5
+from numpy import ndarray
+
 from ..graph.modes import LAYERS, Gaps, Layer
 from .hooks import NodeHooks
 
 # %% ../../nbs/layers/13_lazy.ipynb #b7fb0e77
-from numpy import ndarray
-
 class Fusible(NodeHooks):
     """The hooks of an elementwise node with large arrays; at first there are none. That it has this
     object makes the walk look twice: gradients of such nodes can be put off. `evaluator`: the class

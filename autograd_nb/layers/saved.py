@@ -13,9 +13,8 @@ from ..arrays.numpy_backend import is_array, storage_of, sum_to
 from ..graph.rules import all_fields, unique
 from ..graph.errors import freed_error
 from ..graph.modes import DERIVED, LAYERS, LOCAL, Layer, add_field, next_sequence_number
-from ..graph.node import Node, OutputEdge, TensorBase, added_to, tensor_like
+from ..graph.node import Node, TensorBase, added_to, shape_at, tensor_like
 from .hooks import run_posthooks
-
 from .versions import JOURNAL
 
 # %% ../../nbs/layers/05_saved.ipynb #f2669d1a
@@ -81,7 +80,7 @@ def _of_shape(g, edge):
     another shape.
     """
     if edge is None or not hasattr(g, 'shape'): return g
-    shape = edge.node.shape[edge.nr] if edge.__class__ is OutputEdge else edge.shape
+    shape = shape_at(edge)
     return g if g.shape == shape else sum_to(g, shape)
 
 # %% ../../nbs/layers/05_saved.ipynb #7fa7293b
@@ -107,7 +106,6 @@ def packed_class(cls):
                 run=_packed_run(cls),
                 unpacked=lambda n, fields: restored_node(n, cls, fields),
                 unpack=unpack,
-
                 saved=property(lambda n: [(f, v) for f, v in cls.saved.fget(n) if not _held(v)]),
             ),
         )
@@ -137,8 +135,6 @@ def restored_node(n, cls, fields):
     for s in _facts_of(cls):
         if hasattr(n, s): setattr(node, s, getattr(n, s))
     return node
-
-
 
 def _packed_run(cls):
     "The method by which a packed node of class `cls` runs."

@@ -8,6 +8,7 @@ __all__ = ['caller', 'locate', 'SourceLines', 'source', 'located', 'noted']
 # %% ../../nbs/layers/02_source_lines.ipynb #0dcea1e8
 import sys
 
+from ..graph.errors import line_of
 from ..graph.modes import LAYERS, Gaps, Layer
 from ..graph.node import Node, added_to
 
@@ -38,11 +39,7 @@ def caller():
 
 def locate(code, lasti):
     "'file.py:12' for a code object and an instruction offset, or None."
-    if code is None: return None
-    line = code.co_firstlineno
-    for start, end, number in code.co_lines():
-        if start <= lasti < end and number is not None: line = number
-    return f'{code.co_filename}:{line}'
+    return None if code is None else f'{code.co_filename}:{line_of(code, lasti)}'
 
 # %% ../../nbs/layers/02_source_lines.ipynb #ca2e102d
 class SourceLines(Layer):

@@ -25,14 +25,8 @@ class VersionCounter:
     __slots__ = ('count', 'time', 'op', 'code', 'lasti', 'anchor')
 
     def __init__(self):
-        self.count, self.time, self.op, self.code, self.lasti, self.anchor = (
-            0,
-            0,
-            None,
-            None,
-            None,
-            None,
-        )
+        self.count = self.time = 0
+        self.op = self.code = self.lasti = self.anchor = None
 
     @property
     def source(self):

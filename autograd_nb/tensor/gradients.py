@@ -21,7 +21,9 @@ from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, bfloat16, dtype as Dtype
 from ..graph import engine
 from ..graph.errors import called, not_float_error, not_recorded, own_copy, teach
 from ..graph.modes import LOCAL, SWITCH
-from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, Unreached, tensor_of
+from autograd_nb.graph.node import (
+    AccumulateGrad, OutputEdge, TensorBase, Unreached, node_at, output_at, tensor_of
+)
 from ..layers.conjugate_views import bits_of, turned
 from ..layers.extras import GradBox, extras_of, kin_with
 from ..layers.hooks import LeafHooks, attach, hooks_of
@@ -397,7 +399,7 @@ class TensorHooks:
         node = self._node
         if node.__class__ is StaleView: raise node.error
         if node.__class__ is Unreached: return attach(_idle_hooks(self).on(0), hook)
-        owner, nr = (node.node, node.nr) if node.__class__ is OutputEdge else (node, 0)
+        owner, nr = output_at(node)
         return attach(hooks_of(owner).on(nr), hook)
 
     def register_post_accumulate_grad_hook(self, hook):
@@ -428,7 +430,7 @@ class HookTables:
     @property
     def _backward_hooks(self):
         "The hooks of `register_hook`, an ordered dictionary, or None if there never were any."
-        owner = self._node.node if self._node.__class__ is OutputEdge else self._node
+        owner = node_at(self._node)
         if owner is None: return self.__dict__.get('_idle_hooks')
         return None if owner.hooks is None else owner.hooks.outputs.get(self.output_nr)
 
@@ -438,9 +440,7 @@ class HookTables:
         if self._node is None:
             self.__dict__['_idle_hooks'] = hooks
         else:
-            hooks_of(self._node.node if self._node.__class__ is OutputEdge else self._node).outputs[
-                self.output_nr
-            ] = hooks
+            hooks_of(node_at(self._node)).outputs[self.output_nr] = hooks
 
     @_backward_hooks.deleter
     def _backward_hooks(self):

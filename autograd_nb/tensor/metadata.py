@@ -9,7 +9,7 @@ __all__ = ['InputMetadata']
 from ..arrays.cupy_backend import Device
 from ..arrays.dtypes import FROM_NUMPY, get_default_dtype
 from ..arrays.numpy_backend import is_array
-from ..graph.node import Node, OutputEdge
+from ..graph.node import Node, node_at
 from .devices import CPU, device, device_of
 
 # %% ../../nbs/tensor/methods/16_metadata.ipynb #f00ad51c
@@ -30,7 +30,7 @@ def _output_dtype(node):
                 return FROM_NUMPY[value.dtype]
         edge = next((e for e in node.edges() if e is not None), None)
         if edge is None: return get_default_dtype()
-        node = edge.node if edge.__class__ is OutputEdge else edge
+        node = node_at(edge)
 
 def _output_device(node):
     """Where the results of a node are: with the values it saved, where it sent them, or else where
@@ -49,7 +49,7 @@ def _output_device(node):
         if saved: return device_of(saved[0])
         edge = next((e for e in node.edges() if e is not None), None)
         if edge is None: break
-        node = edge.node if edge.__class__ is OutputEdge else edge
+        node = node_at(edge)
     return CPU
 
 # %% ../../nbs/tensor/methods/16_metadata.ipynb #86c7b5e3

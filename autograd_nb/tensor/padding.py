@@ -46,17 +46,7 @@ def pad(input, pad, mode='constant', value=None):
             'Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; padding'
             f' {len(pad) // 2} dimensions needs one or two more in front, but the input has {n}'
         )
-    for k in range(len(pad) // 2):
-        size = input._array.shape[n - 1 - k]
-        for p in pad[2 * k : 2 * k + 2]:
-            if mode == 'reflect' and p >= size:
-                raise RuntimeError(
-                    'Argument #4: Padding size should be less than the corresponding input'
-                    f' dimension, but got: padding ({pad[2 * k]}, {pad[2 * k + 1]}) at dimension'
-                    f' {n - 1 - k} of input {list(input._array.shape)}'
-                )
-            if mode == 'circular' and p > size:
-                raise RuntimeError('Padding value causes wrapping around more than once.')
+    _check_borders(input._array.shape, pad, mode)
     kernel = dict(reflect='reflection', replicate='replication').get(mode)
     if kernel: F.refuse_kinds(input, 'b', f'{kernel}_pad{len(pad) // 2}d')
     if mode == 'replicate': return replication_pad(input, pad, mode)
@@ -64,6 +54,21 @@ def pad(input, pad, mode='constant', value=None):
     made = _op['pad_copies'](input, pad=pad, mode=mode)
     # PyTorch fills an empty tensor part by part
     return made if mode == 'reflect' else rename(made, 'CopySlices', pictured=False)
+
+# %% ../../nbs/tensor/functions/05_padding.ipynb #2abfb008
+def _check_borders(shape, pad, mode):
+    "Raise PyTorch's error for a border that shows more of an input of this shape than there is."
+    for k in range(len(pad) // 2):
+        d = len(shape) - 1 - k
+        before, after = pad[2 * k : 2 * k + 2]
+        if mode == 'reflect' and max(before, after) >= shape[d]:
+            raise RuntimeError(
+                f'Argument #{4 + 2 * k}: Padding size should be less than the corresponding input'
+                f' dimension, but got: padding ({before}, {after}) at dimension'
+                f' {d} of input {list(shape)}'
+            )
+        if mode == 'circular' and max(before, after) > shape[d]:
+            raise RuntimeError('Padding value causes wrapping around more than once.')
 
 # %% ../../nbs/tensor/functions/05_padding.ipynb #90794b0f
 @castable

@@ -31,7 +31,8 @@ from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer, add_field
 from ..layers.conjugate_views import BITS, between
 from ..layers.replay import replayed_as_call
 from autograd_nb.graph.node import (
-    BOUND, NEW_KINDS, WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, renumber, tensor_like
+    BOUND, NEW_KINDS, WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, node_at, renumber,
+    tensor_like
 )
 from ..layers.source_lines import caller
 from ..graph.op import REGISTRY
@@ -1197,7 +1198,7 @@ def _write_recorded(x, result, name, overwrite, level):
         )
     _same_shape(x, result)
     edge, value = (result._edge, result._value) if at(result, level) else (None, result)
-    node = edge.node if edge.__class__ is OutputEdge else edge
+    node = node_at(edge)
     if node.__class__ is LevelNode and hasattr(node, 'plan'):
         node.plan = [
             (r, [_safe(a, x._value) for a in args], s, k, t) for r, args, s, k, t in node.plan
@@ -1642,7 +1643,7 @@ def tracked(x, text):
     mine = [
         l
         for l in levels
-        if any((e.node if e.__class__ is OutputEdge else e) in seen for e in l.edges)
+        if any(node_at(e) in seen for e in l.edges)
     ]
     if not mine: return text(x)
     own = {e for l in mine for e in l.edges}

@@ -31,7 +31,7 @@ from ..graph.errors import line_of
 from ..graph.modes import LOCAL, next_sequence_number
 from ..layers.observers import observe, observe_backward
 from ..layers.versions import JOURNAL
-from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_of
+from ..graph.node import AccumulateGrad, TensorBase, node_at, tensor_of
 from ..layers.source_lines import caller, locate
 from ..nn.modules.layers import _Dropout
 from autograd_nb.nn.modules.module import (
@@ -281,7 +281,7 @@ _VIEWS = {
 
 def _made_by(t):
     "The node that made a tensor, None for leaves."
-    return t._node.node if t._node.__class__ is OutputEdge else t._node
+    return node_at(t._node)
 
 def _made_before_views(t):
     "The node that made a tensor's numbers, before they were given another shape."
@@ -433,30 +433,14 @@ class _Operations:
     def operation(self, a):
         inputs, outs = list(_flat(a.inputs)), list(_flat([a.output]))
         if not outs: return
-        quiet = not LOCAL.modes.grad
+        quiet, out = not LOCAL.modes.grad, outs[0]
         for t in inputs:
-            u = self.uses.get(id(t))
-            if u is None: continue
-            if u.order is None:
-                self.order += 1
-                u.order = self.order
-            if a.node is not None:
-                u.recorded = True
-                u.line = u.line or _here()
-                u.nodes.append(a.node)
-                if a.op in _PRODUCTS: self.layers[id(a.node)] = u
-            elif quiet and a.op not in ('copied', 'filled', 'zero') and not self.this_backward:
-                self.quiet_ops += 1
-                u.quiet = u.quiet or _here()
-        if (
-            a.node is None
-            and not quiet
-            and any(t._node is not None for t in inputs)
-            and not any(o._array.dtype.kind == 'b' for o in outs)
-        ):
-            key = a.op, _here()
-            self.cuts[key] = self.cuts.get(key, 0) + 1
-        out = outs[0]
+            if id(t) in self.uses: self.used(self.uses[id(t)], a, quiet)
+        recorded = any(t._node is not None for t in inputs)
+        if a.node is None and not quiet and recorded:
+            if not any(o._array.dtype.kind == 'b' for o in outs):
+                key = a.op, _here()
+                self.cuts[key] = self.cuts.get(key, 0) + 1
         if a.node is not None and out._array.size == 1:
             self.scalars[id(a.node)] = a.node, float(np.real(_host(out._array).reshape(())))
         if any(not _finite(o._array) for o in outs): self.trouble(a, inputs, outs)
@@ -466,6 +450,20 @@ class _Operations:
             if made is not None and made.name() == _SQUASHED[a.op]:
                 self.squashed.setdefault(a.op, _here())
         if a.op in _LOSSES and len(inputs) == 2: self.broadcast(a, inputs, out)
+
+    def used(self, u, a, quiet):
+        "Note in a parameter's `_Use` that the operation `a` took it; `quiet`: under `no_grad`."
+        if u.order is None:
+            self.order += 1
+            u.order = self.order
+        if a.node is not None:
+            u.recorded = True
+            u.line = u.line or _here()
+            u.nodes.append(a.node)
+            if a.op in _PRODUCTS: self.layers[id(a.node)] = u
+        elif quiet and a.op not in ('copied', 'filled', 'zero') and not self.this_backward:
+            self.quiet_ops += 1
+            u.quiet = u.quiet or _here()
 
 # %% ../../nbs/viz/18_doctor.ipynb #40fba708
 class _Troubles:
@@ -571,7 +569,7 @@ class _Backward:
         self.backwards += 1
         self.this_backward += 1
         for edge in task.roots:
-            root = edge.node if edge.__class__ is OutputEdge else edge
+            root = node_at(edge)
             if id(root) in self.scalars: self.kept.append(self.scalars[id(root)][1])
             if id(root) in self.troubles and self.bad_loss is None:
                 self.bad_loss = self.troubles[id(root)][1]
@@ -741,7 +739,7 @@ class _Afterwards:
             and self.bad_loss is None
             and isinstance(result, TensorBase)
         ):
-            node = result._node.node if result._node.__class__ is OutputEdge else result._node
+            node = node_at(result._node)
             known = self.troubles.get(id(node)) or self.troubles.get(id(result._array))
             if known is not None: self.bad_loss = known[1]
 

@@ -7,7 +7,7 @@ __all__ = ['MOST', 'differences', 'worst_of', 'jacobian_css', 'jacobian_text', '
 
 # %% ../../nbs/viz/15_jacobians.ipynb #72f20922
 import numpy as np
-from ..autograd.gradcheck import compare, report
+from ..autograd.gradcheck import compare, report_on
 from .style import SANS, esc, number, rules, text_width, theme_css
 
 # %% ../../nbs/viz/15_jacobians.ipynb #5e63bfd3
@@ -159,18 +159,7 @@ def jacobian_text(c, rtol=1e-3, atol=1e-5) -> str:
     mode, off = 'forward mode' if c.forward else 'backward', differences(c, rtol, atol)
     names = f'output {c.output}', f'input {c.input}'
     if not off.size: return f'{names[0]} by {names[1]}: no entries.'
-    if (off > 1).any():
-        return report(
-            c.numerical,
-            c.analytical,
-            c.input_shape,
-            c.output_shape,
-            rtol,
-            atol,
-            names[1],
-            names[0],
-            mode,
-        )
+    if (off > 1).any(): return report_on(c, rtol, atol)
     return (
         f'{names[0]} by {names[1]}: all {off.size} entries agree. The largest difference between'
         f' what was measured and what {mode} says is'

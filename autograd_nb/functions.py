@@ -581,6 +581,8 @@ def pow(input, exponent, *, out=None):
     if isinstance(exponent, np.generic): exponent = exponent.item()
     if is_array(exponent):
         return into(out, _op['pow_tensor'](input, tensor_like(exponent)))
+    if not isinstance(exponent, (int, builtins.float, builtins.complex)):
+        raise combination_error('pow', (input, exponent))
     if (
         input._array.dtype.kind in 'biu'
         or exponent.__class__ is builtins.complex
@@ -1461,10 +1463,11 @@ def trace(input):
 
 # %% ../nbs/tensor/02_functions.ipynb #0f441ff8
 @forms('function method')
-def reshape(input, *shape):
+def reshape(input, *sizes, shape=None):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')
-    out = _reshape(input, shape=_resolved(input, shape))
+    if shape is not None: sizes = (shape,)
+    out = _reshape(input, shape=_resolved(input, sizes))
     if (
         out._node is not None
         and out.__class__ not in WRAPPERS

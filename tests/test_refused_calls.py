@@ -447,6 +447,16 @@ t.func.grad(lambda v: (v * 1j).sum())(x)
 t.func.grad(lambda v: (v.detach() * 1j).sum())(x)
 t.fft.rfft(x * 1j)
 t.fft.rfft2(x * 1j)
+t.ones(2, requires_grad=True).sum(dtype=t.int64)
+t.ones(2, requires_grad=True).prod(0, dtype=t.bool)
+t.ones(2, requires_grad=True).cumsum(0, dtype=t.int32)
+t.ones(2, requires_grad=True).detach().sum(dtype=t.int64)
+t.tensor(1j).median(0).values
+(x * 1j).median(0).values
+t.histc(t.tensor([float('nan')]))
+t.cdist(x[0], x * 1j)
+t.cdist(x, t.ones(2, 3).double())
+t.cdist(x, x.double(), p=-1)
 """
 
 

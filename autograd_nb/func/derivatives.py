@@ -429,17 +429,17 @@ def _checked_tangents(leaves, spec, tangents):
 
 # %% ../../nbs/func/02_derivatives.ipynb #2000242c
 def _checked_dual(x, t, level):
+    for what, v in (('primal', x), ('tangent', t)):
+        if v.dtype.category not in ('float', 'complex'):
+            raise ValueError(
+                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
+            )
     if tuple(x.shape) != tuple(t.shape):
         raise RuntimeError(
             'Trying to set a forward gradient that has a different size than that of the original'
             f' Tensor, this is not supported. Tensor is of size {list(x.shape)} while the given'
             f' forward gradient is of size {list(t.shape)}.'
         )
-    for what, v in (('primal', x), ('tangent', t)):
-        if v.dtype.category not in ('float', 'complex'):
-            raise ValueError(
-                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
-            )
     x, t = without_class(x), without_class(t)
     # a view, so that what is done to the one inside is not done to the leaf
     if x.requires_grad or x.__class__ in WRAPPERS:

@@ -11,7 +11,7 @@ __all__ = ['as_complex', 'as_real', 'resized', 'fft', 'ifft', 'fft2', 'ifft2', '
 import numpy as np
 
 from . import functions as F
-from .arrays.dtypes import FROM_NUMPY, float32, get_default_dtype
+from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, float32, get_default_dtype
 from .functions import cast, dim_of, into, narrow
 from .graph.modes import LOCAL
 from .layers.names import rename
@@ -117,7 +117,8 @@ def ifftn(input, s=None, dim=None, norm=None, *, out=None):
 def _need_real(x, name):
     if x._array.dtype.kind == 'c':
         raise RuntimeError(
-            f'{name} expects a real input tensor, but got {FROM_NUMPY[x._array.dtype]!r}'
+            f'{name} expects a {"real-valued" if name == "rfftn" else "real"} input tensor, but got'
+            f' {TYPE_NAMES[FROM_NUMPY[x._array.dtype].name]}'
         )
 
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):

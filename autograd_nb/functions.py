@@ -582,6 +582,8 @@ def pow(input, exponent, *, out=None):
     if isinstance(exponent, np.generic): exponent = exponent.item()
     if is_array(exponent):
         return into(out, _op['pow_tensor'](input, tensor_like(exponent)))
+    if not isinstance(exponent, (int, builtins.float, builtins.complex)):
+        raise combination_error('pow', (input, exponent))
     if (
         input._array.dtype.kind in 'biu'
         or exponent.__class__ is builtins.complex
@@ -802,6 +804,15 @@ def _needs_dim(name):
         " reduction dim with the 'dim' argument."
     )
 
+def _in_dtype(input, dtype, out):
+    """`input` in the dtype that a sum or product is asked for in. Whole numbers have no gradient:
+    refused where one is wanted.
+    """
+    if dtype is not None and dtype.category in ('bool', 'int') and out is None:
+        if input.requires_grad and not LOCAL.modes.no_record:
+            raise RuntimeError(f'Autograd not support dtype: {TYPE_NAMES[dtype.name]}')
+    return cast(input, dtype)
+
 def _no_mean(dtype):
     "PyTorch's error for means of whole numbers that are asked for."
     return RuntimeError(
@@ -838,7 +849,7 @@ def _reduce(name):
         kept = uint8 if name in ('any', 'all') and input._array.dtype == np.uint8 else dtype
         if dtype is not None:
             if name == 'mean' and dtype.category in ('bool', 'int'): raise _no_mean(dtype)
-            input = cast(input, dtype)
+            input = _in_dtype(input, dtype, out)
         dims = _dims(dim, axis)
         if dims == () and name in ('any', 'all'): made = input != 0  # of each element alone
         else: made = op(input, dim=dims, keepdim=keepdim if keepdims is None else keepdims)
@@ -1055,7 +1066,7 @@ def _along(name):
         need_tensor(input, name)
         if dim is None: dim = _needed(axis, name)
         if out is not None and dtype is None: dtype = out.dtype
-        input = cast(input, dtype)
+        input = _in_dtype(input, dtype, out)
         if dtype is bool_: refuse_kinds(input, 'b', f'{name}_out_cpu')
         made = op(input, dim=dim_of(dim, input._array.ndim))
         return into(out, made if dtype is None else cast(made, dtype), name)
@@ -1462,10 +1473,11 @@ def trace(input):
 
 # %% ../nbs/tensor/02_functions.ipynb #0f441ff8
 @forms('function method')
-def reshape(input, *shape):
+def reshape(input, *sizes, shape=None):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')
-    out = _reshape(input, shape=_resolved(input, shape))
+    if shape is not None: sizes = (shape,)
+    out = _reshape(input, shape=_resolved(input, sizes))
     if (
         out._node is not None
         and out.__class__ not in WRAPPERS
@@ -2808,7 +2820,7 @@ def median(input, dim=None, keepdim=False, *, out=None):
         if dim is None: raise TypeError('median() missing 1 required positional arguments: "dim"')
         return into(out, median(input, dim, keepdim))
     if dim is None: return _op['median'](input)
-    refuse_kinds(input, 'b', 'median_out')
+    refuse_kinds(input, 'bc', 'median_out')
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         return return_median(*only(input, 'MedianBackward1'))

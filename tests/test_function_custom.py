@@ -566,3 +566,71 @@ def test_nothing_for_several_leaves():
     x, y, z = (torch.ones(2, requires_grad=True) for _ in range(3))
     Nothing.apply(x, y, z).sum().backward()
     assert x.grad is y.grad is z.grad is None
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "call",
+    """
+f.apply(a, n=b)
+f.apply(a.detach(), n=b)
+f.apply(a, 2.0, y=b)
+f.apply(y=a, x=b, n=a)
+f.apply(x=a, n=2.0)
+f.apply(a)
+f.apply(a, y=b)
+f.apply(a, 2.0, n=b)
+f.apply(n=b)
+f.apply(a, q=b)
+f.apply(a, k=b)
+""".strip().splitlines(),
+)
+def test_arguments_given_by_name_have_gradients_as_in_pytorch(call):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+
+        class Product(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, n=1.0, y=None, *, k=None):
+                ctx.save_for_backward(x)
+                return x * n if y is None else x * n + y
+
+            @staticmethod
+            def backward(ctx, g):
+                needed = ctx.needs_input_grad
+                return tuple(g * (i + 2) if n else None for i, n in enumerate(needed))
+
+        a, b = (lib.tensor([v, 1.0], requires_grad=True) for v in (3.0, 5.0))
+        try:
+            y = eval(call, dict(f=Product, a=a, b=b))
+            gradients = lib.autograd.grad(y.sum(), (a, b), allow_unused=True)
+            found.append((y.tolist(), [g if g is None else g.tolist() for g in gradients]))
+        except TypeError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("separate", [False, True], ids=["with ctx", "with setup_context"])
+def test_functionalize_refuses_custom_functions_as_pytorch_does(separate):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+
+        class Doubled(lib.autograd.Function):
+            backward = staticmethod(lambda ctx, g: g * 2)
+            if separate:
+                forward = staticmethod(lambda x: x * 2)
+                setup_context = staticmethod(lambda ctx, inputs, output: None)
+            else:
+                forward = staticmethod(lambda ctx, x: x * 2)
+
+        with pytest.raises(RuntimeError) as caught:
+            lib.func.functionalize(Doubled.apply)(lib.ones(2))
+        found.append(str(caught.value)[:60])
+        assert lib.func.functionalize(lambda v: v * 2)(lib.ones(2)).tolist() == [2.0, 2.0]
+        assert Doubled.apply(lib.ones(2)).tolist() == [2.0, 2.0]
+    assert found[0] == found[1]

@@ -423,6 +423,40 @@ t.linalg.pinv(t.ones(2, 5, 0), hermitian=True)
 t.cumulative_trapezoid(t.ones(0))
 t.autograd.grad(t.linalg.cholesky(e).sum(), e)[0]
 t.linalg.solve_triangular(e.detach(), t.ones(2, 0, 3), upper=True)
+t.block_diag(t.tensor(1.5, dtype=t.float64), x)
+t.block_diag(t.tensor(1.5, dtype=t.float64), t.ones(2).long())
+t.block_diag(x, t.tensor(1j))
+t.block_diag(x, x[None])
+t.reshape(x, shape=(4,))
+x.reshape(shape=(1, 4))
+t.reshape(x, 1, 4)
+t.reshape(x, 4)
+x ** None
+x ** 'a'
+'a' ** x
+x ** [1]
+t.pow(x, None)
+t.pow(x, True)
+t.nn.functional.conv1d(t.ones(1, 0, 4), t.ones(2, 0, 2), t.ones(2))
+t.nn.functional.conv2d(t.ones(0, 4, 4), t.ones(2, 0, 2, 2))
+t.nn.functional.silu(t.tensor([1j], requires_grad=True))
+t.nn.functional.silu(t.tensor([1j]))
+t.nn.functional.rms_norm(x.long(), (2,))
+t.nn.functional.instance_norm(x.long()[None])
+t.func.grad(lambda v: (v * 1j).sum())(x)
+t.func.grad(lambda v: (v.detach() * 1j).sum())(x)
+t.fft.rfft(x * 1j)
+t.fft.rfft2(x * 1j)
+t.ones(2, requires_grad=True).sum(dtype=t.int64)
+t.ones(2, requires_grad=True).prod(0, dtype=t.bool)
+t.ones(2, requires_grad=True).cumsum(0, dtype=t.int32)
+t.ones(2, requires_grad=True).detach().sum(dtype=t.int64)
+t.tensor(1j).median(0).values
+(x * 1j).median(0).values
+t.histc(t.tensor([float('nan')]))
+t.cdist(x[0], x * 1j)
+t.cdist(x, t.ones(2, 3).double())
+t.cdist(x, x.double(), p=-1)
 """
 
 

@@ -495,3 +495,76 @@ def test_values_that_do_not_fit_are_refused_as_in_pytorch(line):
         except (RuntimeError, ValueError) as error:
             found.append((type(error).__name__, str(error)[:60]))
     assert found[0] == found[1]
+
+
+# given other memory between the two passes -> what the gradient is made of
+MOVED = """
+y = a.sin(); a.data = n
+b = a * 1; y = b.sin(); b.data = n
+b = a * 1; y = b.exp(); y.data = n
+b = a.view(-1); y = b.sin(); a.data = n
+y = a * a; a.data = n
+y = a.sin(); a.data = n; a.data = a.detach() * 2
+y = Square.apply(a); a.data = n
+b = a * 1; y = Square.apply(b); b.data = n
+y = a.sin(); a.data = n; graph.increment_version(a)
+y = a.sin(); c = a.detach(); a.data = n; graph.increment_version(c)
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "create_graph"])
+@pytest.mark.parametrize("line", MOVED.strip().splitlines())
+def test_rules_read_the_memory_that_a_saved_tensor_was_given(line, twice):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+
+        class Square(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+
+            @staticmethod
+            def backward(ctx, g):
+                return 2 * ctx.saved_tensors[0] * g
+
+        a = lib.tensor([0.5, -1.5], dtype=lib.float64, requires_grad=True)
+        names = dict(a=a, n=lib.tensor([2.0, 0.25], dtype=lib.float64), Square=Square)
+        names["graph"] = lib.autograd.graph
+        exec(line, names)
+        try:
+            (g,) = lib.autograd.grad(names["y"].sum(), a, create_graph=twice)
+            found.append([round(v, 12) for v in g.tolist()])
+        except RuntimeError as error:
+            found.append(str(error)[:60])
+    assert found[0] == found[1]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "line",
+    """
+b = a * 1; c = b[:1]; graph.increment_version(b)
+c = a[:1]; graph.increment_version(a)
+b = a * 1; c = b.expand(2, 2, 2); graph.increment_version(c)
+b = a * 1; c = b[:1]; graph.increment_version(b.detach())
+b = a * 1; c = b[...]; d = b[None]; d.swapdims_(0, -1)
+b = a * 1; c = b[:1]; d = b[...]; d.unsqueeze_(0)
+b = a * 1; c = b.chunk(2)[0]; d = b[:1]; d.unsqueeze_(0)
+""".strip().splitlines(),
+)
+def test_views_start_anew_after_changes_that_no_history_tells(line):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        names = dict(a=lib.ones(2, 2, requires_grad=True), graph=lib.autograd.graph)
+        exec(line, names)
+        try:
+            found.append(names["c"].grad_fn.name())
+        except RuntimeError as error:
+            found.append(str(error)[:60])
+    assert found[0] == found[1]

@@ -24,7 +24,7 @@ from autograd_nb.transforms.levels import (
     WRAPPERS, Batch, as_given, at, batched, recorded, transforming
 )
 from ..graph.pytree import broadcast_prefix, tree_flatten, tree_unflatten
-from ..graph.modes import LOCAL, SWITCH
+from ..graph.modes import LOCAL, SWITCH, add_field
 from ..layers.observers import Applied
 from ..layers.versions import JOURNAL
 from autograd_nb.graph.node import (
@@ -184,6 +184,11 @@ class _OfFunction:
     @property
     def positions(self): return tuple(range(len(self.where)))
 
+# %% ../../nbs/autograd/02_function.ipynb #6b00e4a7
+def _has_moved(tensor, edge):
+    "Whether `tensor`, saved with this edge, has other memory by now; see `Journal.moves`."
+    return id(tensor) in JOURNAL.moved and edge.__class__ is not int and tensor._node is edge
+
 # %% ../../nbs/autograd/02_function.ipynb #7805a480
 class _SavedTensors:
     "The saved tensors, for users."
@@ -221,14 +226,14 @@ class _SavedTensors:
             edge = OutputEdge(self, edge) if len(self.produced) > 1 else self
         if self.level is not None:
             return recorded(value, edge, self.level) if self.mine and edge is not None else value
+        same = ref()
         if value.__class__ is not Packed:
+            if _has_moved(same, item[1]): value = same._array
             record = JOURNAL.about(value) if JOURNAL.last > self.seq else None
             if record is not None and record.time > self.seq:
                 raise stale_error(self, 'saved_tensors', value, record)
-        same, value = ref(), restored(value)
+        value = restored(value)
         if same is not None and same._array is value and same._node is edge: return same
-        if edge.__class__ is int:
-            edge = OutputEdge(self, edge) if len(self.produced) > 1 else self
         return tensor_of(value, edge)
 
 # %% ../../nbs/autograd/02_function.ipynb #4635a7a9
@@ -488,6 +493,41 @@ class _SingleLevelFunction(metaclass=FunctionMeta):
             ' forward mode AD.'
         )
 
+# %% ../../nbs/autograd/02_function.ipynb #8a70f800
+def _with_defaults(forward, args, kwargs):
+    "All arguments of `forward`: those in places, and those that have a name alone."
+    bound = _signature(forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+def _in_places(cls, args, kwargs):
+    """The arguments of `forward` with those that were given by name in their places: a tensor among
+    them has a gradient like any other.
+    """
+    code = getattr(cls.forward, '__code__', None)
+    ctx = 0 if _is_setup_context_defined(cls.setup_context) else 1
+    names = () if code is None else code.co_varnames[ctx : code.co_argcount]
+    for name in kwargs:
+        if name not in names:
+            raise TypeError(f"forward() got an unexpected keyword argument '{name}'")
+        if name in names[: len(args)]:
+            raise TypeError(f"forward() got multiple values for argument '{name}'")
+    found = list(args)
+    for name in names[len(args) : max(map(names.index, kwargs)) + 1]:
+        if name not in kwargs:
+            raise TypeError(
+                f"forward() missing required argument: '{name}' (position {len(found)})"
+            )
+        found.append(kwargs[name])
+    return tuple(found)
+
+add_field('functionalizing', False)  # whether the thread is inside `func.functionalize`
+
+def _not_functional(cls):
+    "PyTorch's error for a custom function inside `functionalize`."
+    if not _is_setup_context_defined(cls.setup_context): return setup_error()
+    return RuntimeError('NYI: Functionalize rule for custom_function_call')
+
 # %% ../../nbs/autograd/02_function.ipynb #4dd9bebe
 class Function(_SingleLevelFunction):
     """The base of custom operations. Subclasses define static methods `forward(ctx, *inputs)` and
@@ -515,10 +555,9 @@ class Function(_SingleLevelFunction):
         whose derivative is `backward`.
         """
         if _is_setup_context_defined(cls.setup_context):
-            bound = _signature(cls.forward).bind(*args, **kwargs)
-            bound.apply_defaults()
-            args, kwargs = bound.args, bound.kwargs
+            args, kwargs = _with_defaults(cls.forward, args, kwargs)
         modes = LOCAL.modes
+        if modes.functionalizing: raise _not_functional(cls)
         if modes.profiler is not None and not modes.profiler.take(cls):
             return modes.profiler.call(cls.__name__, cls, cls.apply, args, kwargs)
         if modes.transforms:
@@ -526,6 +565,7 @@ class Function(_SingleLevelFunction):
                 raise setup_error()
             result = modes.transforms[-1].custom_function(cls, args, kwargs)
             if result is not NotImplemented: return result
+        if kwargs: args, kwargs = _in_places(cls, args, kwargs), {}
         ctx = new_context(cls, args)
         if modes.transforms and transforming():
             ctx.__class__ = generated(cls._backward_cls)

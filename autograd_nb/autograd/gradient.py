@@ -16,7 +16,7 @@ from ..graph.errors import unused_error
 from ..transforms.levels import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
 from ..graph.modes import LAYERS
-from ..graph.roots import one_for
+from ..graph.roots import edges_of, one_for
 from autograd_nb.tensor.backward import (
     as_tuple, backward as start_backward, edge_standins, parse_inputs, parse_roots
 )
@@ -194,10 +194,13 @@ def _batched(tensors, starts, keep, create_graph, wanted):
                 f' {t.shape}. If you only want some tensors in `grad_output` to be considered'
                 ' batched, consider using vmap.'
             )
-    starts = tuple(one_for(t) if s is None else s for t, s in zip(tensors, starts))
+    starts = tuple(
+        one_for(t) if s is None and t.requires_grad else s for t, s in zip(tensors, starts)
+    )
     places = []
 
     def vjp(*starts):
+        if all(t._node is not None for t in tensors): edges_of(wanted)
         for i, (t, s) in enumerate(zip(tensors, starts)):
             if s.shape != t.shape:  # the one for a single number was taken for a batch of none
                 raise RuntimeError(

@@ -20,6 +20,7 @@ from ..graph.engine import accumulate, completed, reached
 from ..graph.errors import freed_error
 from ..graph.modes import LOCAL, Mode
 from ..layers.versions import JOURNAL
+from ..tensor.writes import tell_views
 from autograd_nb.graph.node import (
     Node as Node, OutputEdge, TensorBase, added_to, aligned, as_tensor, tensor_like
 )
@@ -58,6 +59,7 @@ def increment_version(tensor):
         raise RuntimeError('increment_version expects each element of the iterable to be a tensor')
     for t in tensors:
         JOURNAL.bump(t._array, 'increment_version', None if t._meta is None else t._meta.version)
+        if t._meta is not None: tell_views(t)
 
 # %% ../../nbs/autograd/03_graph.ipynb #8ac5af0f
 @added_to(Node, '__call__')

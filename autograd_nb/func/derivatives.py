@@ -15,7 +15,8 @@ from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from ..functions import movedim, reshape, stack
 from .batching import vmap
-from ..graph.engine import Plan, Task, walk_nodes
+from ..graph.engine import Plan, Task, reachable, walk_nodes
+from ..graph.errors import scalar_error
 from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, without_class,
     wrapping
@@ -111,6 +112,12 @@ class _Passage:
         if self.ordinary:
             self.level.inputs, self.level.edges = {id(x) for x in self.ins}, self.edges
         return self.ins
+
+    def depends(self):
+        "Whether the output depends on one of the inputs."
+        if self.starts[0] is None or not self.ordinary: return self.starts[0] is not None
+        nodes = {node_at(e) for e in self.edges}
+        return not nodes.isdisjoint(reachable([self.starts[0]]))
 
     def leave(self, tree):
         "What the function returned, as it leaves the level."
@@ -342,6 +349,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
                     f' {out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?'
                 )
             trace.ends([out])
+            if out.is_complex() and trace.depends(): raise scalar_error(out)
         one = constant_input(trace.ones())
         grads = tree_unflatten(trace.pull([one], keep=trace.ordinary and trace.shared), spec)
         value = trace.leave(out)
@@ -421,17 +429,17 @@ def _checked_tangents(leaves, spec, tangents):
 
 # %% ../../nbs/func/02_derivatives.ipynb #2000242c
 def _checked_dual(x, t, level):
+    for what, v in (('primal', x), ('tangent', t)):
+        if v.dtype.category not in ('float', 'complex'):
+            raise ValueError(
+                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
+            )
     if tuple(x.shape) != tuple(t.shape):
         raise RuntimeError(
             'Trying to set a forward gradient that has a different size than that of the original'
             f' Tensor, this is not supported. Tensor is of size {list(x.shape)} while the given'
             f' forward gradient is of size {list(t.shape)}.'
         )
-    for what, v in (('primal', x), ('tangent', t)):
-        if v.dtype.category not in ('float', 'complex'):
-            raise ValueError(
-                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
-            )
     x, t = without_class(x), without_class(t)
     # a view, so that what is done to the one inside is not done to the leaf
     if x.requires_grad or x.__class__ in WRAPPERS:
@@ -643,7 +651,8 @@ def hessian(func, argnums=0):
 # %% ../../nbs/func/02_derivatives.ipynb #347a0fe2
 def functionalize(func, *, remove='mutations'):
     """`func` as it is. In PyTorch this removes in-place operations, for compilers that cannot do
-    with them; here nothing needs that. `remove`: 'mutations' or 'mutations_and_views'."""
+    with them; here nothing needs that. Custom functions are refused inside, as PyTorch does.
+    `remove`: 'mutations' or 'mutations_and_views'."""
     if remove not in ('mutations', 'mutations_and_views'):
         raise RuntimeError(
             f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}."
@@ -653,7 +662,10 @@ def functionalize(func, *, remove='mutations'):
             " {view} will be replaced with their non-aliasing counterparts, {view}_copy.\n"
         )
 
-    def wrapped(*args, **kwargs): return func(*args, **kwargs)
+    def wrapped(*args, **kwargs):
+        before = LOCAL.modes.change(functionalizing=True)
+        try: return func(*args, **kwargs)
+        finally: LOCAL.modes.change(**before)
 
     return _wraps(func, wrapped)
 

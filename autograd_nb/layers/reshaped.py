@@ -56,10 +56,10 @@ def can_be_summed(have, want):
     return len(want) <= len(have) and all(w in (1, h) for w, h in zip(want, behind))
 
 def note_shape(x):
-    "The tensor `x` was given another shape, of which its node does not know; leaves tell theirs."
+    "The tensor `x` was given another shape, of which its node does not know; a leaf's is told."
     edge = x._node
-    if edge is None or edge.__class__ is AccumulateGrad or shape_at(edge) == x._array.shape:
-        return
+    if edge.__class__ is AccumulateGrad: edge.array, edge.shape = x._array, x._array.shape
+    if edge is None or shape_at(edge) == x._array.shape: return
     node = node_at(edge)
     RESHAPED.nodes.add(node)
     RESHAPED.need(node)

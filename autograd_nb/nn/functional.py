@@ -642,6 +642,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     """
     F.need_tensor(input, 'rms_norm')
     shape = _fits(input, normalized_shape)
+    F.refuse_kinds(input, 'ib', 'rms_norm')
     if weight is not None and weight._array.shape != shape:
         raise RuntimeError(
             'Expected weight to be of same shape as normalized_shape, but got weight of shape'
@@ -844,6 +845,7 @@ def instance_norm(
         )
     if (running_mean is None) != (running_var is None):
         raise ValueError('running_mean and running_var must either both be None or neither be None')
+    F.refuse_kinds(input, 'ib', 'batch_norm')
     _check_mixed(input, weight, bias)
     if running_mean is not None and running_mean.dtype == input.dtype:
         _check_mixed(input, running_mean, running_var)
@@ -868,12 +870,21 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     "`input` divided by its `p`-norm along `dim`, or by `eps` where the norm is smaller."
     return F.into(out, input / F.norm(input, p, dim, True).clamp(min=eps).expand_as(input))
 
+# %% ../../nbs/nn/03_functional.ipynb #c424d92c
+def _refuse_complex(input, name):
+    "Refuse complex numbers that require grad."
+    if LOCAL.modes.no_record or not input.requires_grad: return
+    raise RuntimeError(
+        f'{name} does not support automatic differentiation for outputs with complex dtype.'
+    )
+
 # %% ../../nbs/nn/03_functional.ipynb #9b24754d
 def _unary(name, doc):
     op, in_place = _op[name], name + '_'
 
     def function(input, inplace=False):
         need_tensor(input, name)
+        if name == 'silu' and input._array.dtype.kind == 'c': _refuse_complex(input, name)
         if not inplace: return op(input)
         if input._node is not None or input._meta is not None: may_write(input, (), in_place)
         return overwrite(input, op(input), in_place)

@@ -235,6 +235,9 @@ def _conv(name, dims):
         out = _op['convolution'](
             x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=int(groups)
         )
+        if not x._array.shape[1]:  # without channels PyTorch's result has none either
+            none = tensor_like(np.zeros(0, np.int64))
+            out = rename(F.index_select(out, 1, none), 'ConvolutionBackward0')
         return _undone(out, single)
 
     return _named(

@@ -13,7 +13,16 @@ from .. import functions as F
 from ..argument_types import warn_once
 from ..functions import as_operand
 from ..layers.names import rename
+from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
+
+# %% ../../nbs/tensor/methods/13_arithmetic.ipynb #ed3f7146
+def _refused(other):
+    "What an operator answers about an operand: NotImplemented, or the error on its way."
+    if isinstance(other, (*_OPERANDS, TensorBase)): raise
+    return NotImplemented
+
+_OPERANDS = int, float, complex, np.ndarray, np.generic
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31
 class Operators:
@@ -21,12 +30,17 @@ class Operators:
 
     __slots__ = ()
 
-    __matmul__ = F.matmul
+    __matmul__, __floordiv__ = F.matmul, F.floor_divide
 
     def __rmatmul__(self, other): return F.matmul(as_operand(other), self)
 
-    __pow__, __rpow__ = F.pow, F.rpow
-    __floordiv__ = F.floor_divide
+    def __pow__(self, other):
+        try: return F.pow(self, other)
+        except TypeError: return _refused(other)
+
+    def __rpow__(self, other):
+        try: return F.rpow(self, other)
+        except TypeError: return _refused(other)
 
     def __rfloordiv__(self, other): return F.floor_divide(as_operand(other, self), self)
 

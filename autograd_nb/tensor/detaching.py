@@ -101,12 +101,12 @@ class Data:
         leaf = self._node
         if leaf is not None and value.dtype.category not in ('float', 'complex'):
             raise RuntimeError(_NO_GRADIENTS)
-        JOURNAL.share_record(self._memory, value._memory, self._is_view())
+        JOURNAL.share_record(self._memory, value._memory)
         take_memory(self, value)
+        JOURNAL.moves(self)
         if value.is_inference(): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
-            leaf.array, leaf.shape = value._array, value._array.shape
         note_shape(self)
 
 # %% ../../nbs/tensor/methods/08_detaching.ipynb #05edf957

@@ -75,10 +75,6 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     if compute_mode not in _MODES:
         raise ValueError(f'{compute_mode} is not a valid value for compute_mode')
-    F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
-    F.refuse_kinds(x2, 'cib', 'cdist only supports floating-point dtypes, X2 got: {}')
-    F.refuse_kinds(x1, 'h', 'cdist')
-    F.one_dtype('expected scalar type {} but found {}', x1, x2)
     if x1._array.ndim < 2 or x2._array.ndim < 2:
         raise RuntimeError(
             f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D'
@@ -90,7 +86,11 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
             f'X1 and X2 must have the same number of columns. X1: {x1._array.shape[-1]} X2:'
             f' {x2._array.shape[-1]}'
         )
+    F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
+    F.refuse_kinds(x2, 'cib', 'cdist only supports floating-point dtypes, X2 got: {}')
     if p < 0: raise RuntimeError('cdist only supports non-negative p values')
+    F.refuse_kinds(x1, 'h', 'cdist')
+    F.one_dtype('expected scalar type {} but found {}', x1, x2)
     if (
         p == 2
         and x1._array.shape[:-2] == x2._array.shape[:-2]

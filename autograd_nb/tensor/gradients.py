@@ -12,12 +12,11 @@ import warnings
 import weakref
 import numpy as np
 
-from .. import functions as F
 from ..argument_types import ABSENT, Ask
 from ..arrays.anywhere import add_into
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.numpy_backend import spread
-from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, bfloat16, dtype as Dtype
+from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, bfloat16, c_name, dtype as Dtype
 from ..graph import engine
 from ..graph.errors import called, not_float_error, not_recorded, own_copy, teach
 from ..graph.modes import LOCAL, SWITCH
@@ -272,7 +271,7 @@ def _check_gradient(x, value):
     want = x.grad_dtype if x._node.__class__ in _LEAVES else x.dtype
     if want not in (None, value.dtype):
         raise RuntimeError(
-            f"attempting to assign a gradient with dtype '{F._type_name(value).lower()}' to"
+            f"attempting to assign a gradient with dtype '{c_name(value._array)}' to"
             f" a tensor with grad_dtype '{TYPE_NAMES.get(want.name, want.name)}'. The"
             " gradient must match the tensor's grad_dtype (defaults to the tensor's"
             " dtype). You can set the tensor's grad_dtype attribute with a specific dtype,"

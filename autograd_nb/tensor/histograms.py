@@ -38,6 +38,8 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
 def _counts(input, bins, min, max):
     a = input._array.reshape(-1)
     if min == max == 0 and a.size: min, max = float(a.min()), float(a.max())
+    if not np.isfinite((min, max)).all():
+        raise RuntimeError(f'torch.histc: range of [{min:g}, {max:g}] is not finite')
     if min == max: min, max = min - 1, max + 1
     return tensor_like(np.histogram(a, bins, (min, max))[0].astype(a.dtype))
 

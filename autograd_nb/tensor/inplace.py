@@ -15,7 +15,7 @@ from ..argument_types import SCALES, refused, todays
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
-from ..graph.node import AccumulateGrad, TensorBase, tensor_like
+from ..graph.node import TensorBase, tensor_like
 from ..layers.names import rename
 from ..layers.replay import of_arrays
 from ..layers.reshaped import note_shape
@@ -325,6 +325,11 @@ _IN_PLACE_NODES = dict(
 )
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #1ee5539f
+def _renew_others(x):
+    "`x` has a new shape and the history of that: other views of its memory have new ones too."
+    base = x if x._meta.base is None else x._meta.base
+    if base._meta is not None and base._meta.views is not None: lose_views(base, x)
+
 def reshaped(name, function=None):
     """The in-place form `name_` of a function that changes a tensor's shape: the tensor itself
     becomes the view.
@@ -346,13 +351,11 @@ def reshaped(name, function=None):
             node = self._node = view._node
             if node.__class__ not in _LEAVES and type(node).__name__ in _IN_PLACE_NODES:
                 rename(self, _IN_PLACE_NODES[type(node).__name__])
-            if self._meta is not None and self._meta.views is not None: lose_views(self)
+            if self._meta is not None: _renew_others(self)
         elif self._meta is not None and (
             self._meta.base is not None or self._meta.views is not None
         ):
             lose_views(self if self._meta.base is None else self._meta.base)
-        if self._node.__class__ is AccumulateGrad:
-            self._node.array, self._node.shape = view._array, view._array.shape
         note_shape(self)
         return self
 

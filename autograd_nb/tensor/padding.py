@@ -88,9 +88,14 @@ def constant_pad_nd(input, pad, value=0):
 @recorded_as('BlockDiagBackward0')
 def block_diag(*tensors):
     "A matrix with the given matrices (vectors as rows, numbers as 1 by 1) along its diagonal."
-    x = [atleast_2d(t) for t in tensors]
-    if builtins.any(t._array.ndim > 2 for t in x):
-        raise RuntimeError('torch.block_diag: Input tensors must have 2 or fewer dimensions.')
+    for i, t in enumerate(tensors):
+        if t._array.ndim <= 2: continue
+        raise RuntimeError(
+            'torch.block_diag: Input tensors must have 2 or fewer dimensions. Input'
+            f' {i} has {t._array.ndim} dimensions'
+        )
+    common = F._common(*tensors) if tensors else None  # single numbers say less
+    x = [atleast_2d(F.cast(t, common)) for t in tensors]
     if not x: return tensor_like(np.zeros((1, 0), get_default_dtype().numpy))
     width, at, rows = builtins.sum(t._array.shape[1] for t in x), 0, []
     for t in x:

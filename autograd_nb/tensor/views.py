@@ -273,20 +273,20 @@ def retain_in(x, box):
         hooks_of(x.grad_fn).retained[x.output_nr] = weakref.ref(box)
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #769b17c2
-def renew_views(base):
-    "Renew the histories of all living views of `base`."
+def renew_views(base, but=None):
+    "Renew the histories of all living views of `base`, `but` one."
     if base._meta is None or base._meta.views is None: return
     for ref in base._meta.views:
         view = ref()
-        if view is not None and (base._node is not None or view._node.__class__ not in _LEAVES):
-            renew(view, base)
+        if view is None or view is but: continue
+        if base._node is not None or view._node.__class__ not in _LEAVES: renew(view, base)
 
-def lose_views(base):
+def lose_views(base, but=None):
     """After a change that their histories do not tell: views that cannot be made again have no
-    history any more, and the others start from the present history of `base`.
+    history any more, and the others, `but` one, start from the present history of `base`.
     """
     if base._node is not None or base._meta is not None and base._meta.cut:
-        renew_views(base)
+        renew_views(base, but)
 
 def _follow(base):
     "Views without a history require grad where `base`, which has just begun or ceased to, does."

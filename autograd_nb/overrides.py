@@ -229,6 +229,7 @@ def _asks_as_sign(sign):
 
     return asked
 
+# %% ../nbs/tensor/10_overrides.ipynb #56e129a5
 def _silent(name, method):
     "Whether a method of tensors asks nobody before it looks at them."
     return (
@@ -252,7 +253,6 @@ def _ask_methods(cls):
         if getattr(cls, name) is own:
             setattr(cls, name, property(_asks(own.__get__), own.fset, own.fdel, own.__doc__))
 
-
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
 add_field('functions', (), general=True)  # modes that are called in a function's place
 
@@ -272,6 +272,7 @@ class Overrides(Needed):
             return _asked(_told(call.op, call.statics), kinds, call.args, call.statics)
         return inner(call)
 
+# %% ../nbs/tensor/10_overrides.ipynb #05006138
 def _foreign(kind):
     "Whether objects of a class that is no tensor's, and none of PyTorch's, answer for themselves."
     return hasattr(kind, '__torch_function__') and not any(

@@ -771,6 +771,7 @@ def _triangle(inside, dtype, device):
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):
     "Seed the default generator; the numbers that follow are PyTorch's. Returns the generator."
+    seed = int(seed)
     if Device.library is not None:
         for i in range(Device.count): generator_of(i).manual_seed(seed)
     return default_generator.manual_seed(seed)

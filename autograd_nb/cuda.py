@@ -327,7 +327,7 @@ def set_stream(stream):
 # %% ../nbs/01_cuda.ipynb #944f4a5b
 def manual_seed(seed):
     "Seed the current GPU's generator; without a GPU there is nothing to do."
-    if is_initialized() or is_available(): generator_of().manual_seed(seed)
+    if is_initialized() or is_available(): generator_of().manual_seed(int(seed))
 
 def manual_seed_all(seed):
     "Seed the generators of all GPUs."

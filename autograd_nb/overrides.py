@@ -13,7 +13,10 @@ __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'n
 import contextlib
 import functools
 import threading
+from numbers import Number
 from types import FunctionType
+
+import numpy as np
 
 from . import functions
 from .argument_types import ABSENT, Ask
@@ -180,7 +183,20 @@ _QUESTIONS = frozenset(
     ' register_post_accumulate_grad_hook requires_grad_ retain_grad size storage storage_offset'
     ' stride tolist untyped_storage'.split()
 )
-_SIGNS = {'__iadd__': 'add_', '__isub__': 'sub_', '__imul__': 'mul_', '__itruediv__': 'div_'}
+_SIGNS = {
+    '__iadd__': 'add_',
+    '__isub__': 'sub_',
+    '__imul__': 'mul_',
+    '__itruediv__': 'div_',
+    '__ipow__': 'pow_',
+    '__ifloordiv__': 'floor_divide_',
+}
+_UNLIKE = tuple(  # signs whose operation has another name
+    f'__{sign}__'
+    for sign in 'rsub rtruediv floordiv rfloordiv rmod pow rpow matmul rmatmul lshift rshift'
+    ' rlshift rrshift invert pos getitem setitem'.split()
+)
+_OPERANDS = Tensor, Number, np.ndarray, np.generic
 
 # %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
 @functools.cache
@@ -195,6 +211,25 @@ def _asks(method):
 
     return asked
 
+@functools.cache
+def _asks_as_sign(sign):
+    "The method `sign` of tensors, for a class that is to be asked about it."
+    method = getattr(Tensor, sign)
+    plain = f'__{sign[3:]}' if sign[2] == 'r' and hasattr(Tensor, f'__{sign[3:]}') else None
+
+    @functools.wraps(method)
+    def asked(self, *args):
+        told, values = method, (self, *args)
+        if plain and isinstance(args[0], Tensor):
+            name = {'__sub__': 'sub', '__truediv__': 'div'}.get(plain, plain)
+            told, values = getattr(Tensor, name), (args[0], self)
+        kinds = _overriding(values) if ENABLED.functions else ()
+        known = len(args) != 1 or 'item' in sign or isinstance(args[0], (*_OPERANDS, *kinds))
+        return _asked(told, kinds, values, {}) if kinds and known else told(*values)
+
+    return asked
+
+# %% ../nbs/tensor/10_overrides.ipynb #56e129a5
 def _silent(name, method):
     "Whether a method of tensors asks nobody before it looks at them."
     return (
@@ -211,9 +246,12 @@ def _ask_methods(cls):
         if _silent(name, method) and getattr(cls, name) is method: setattr(cls, name, _asks(method))
     for sign, name in _SIGNS.items():
         if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, getattr(cls, name))
-    own = Tensor.data
-    if cls.data is own: cls.data = property(_asks(own.__get__), own.fset, own.fdel, own.__doc__)
-
+    for sign in _UNLIKE:
+        if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, _asks_as_sign(sign))
+    for name in ('data', 'T', 'mT', 'H', 'mH'):
+        own = getattr(Tensor, name)
+        if getattr(cls, name) is own:
+            setattr(cls, name, property(_asks(own.__get__), own.fset, own.fdel, own.__doc__))
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
 add_field('functions', (), general=True)  # modes that are called in a function's place
@@ -231,16 +269,23 @@ class Overrides(Needed):
         if self.awake and not self.alive: self.fade()
         kinds = _overriding(call.args) if ENABLED.functions else []
         if kinds or LOCAL.modes.functions:
-            return _asked(call.op.direct, kinds, call.args, call.statics)
+            return _asked(_told(call.op, call.statics), kinds, call.args, call.statics)
         return inner(call)
 
+# %% ../nbs/tensor/10_overrides.ipynb #05006138
 def _foreign(kind):
     "Whether objects of a class that is no tensor's, and none of PyTorch's, answer for themselves."
     return hasattr(kind, '__torch_function__') and not any(
         c.__module__.partition('.')[0] == 'torch' for c in kind.__mro__
     )
 
-def _answer(op, args, statics): return _asked(op.direct, _overriding(args), args, statics)
+def _told(op, statics):
+    "What is told of an operation: the method behind a sign, otherwise the operation itself."
+    method = getattr(Tensor, op.name, None) if op.symbol and not statics else None
+    return method or op.direct
+
+def _answer(op, args, statics):
+    return _asked(_told(op, statics), _overriding(args), args, statics)
 
 def _answers(kind): return _overrides(kind) and (issubclass(kind, TensorBase) or _foreign(kind))
 

@@ -257,8 +257,9 @@ def test_workers_errors_are_told():
     def init(number):
         raise KeyError("no such file")
 
-    with pytest.raises(KeyError, match="Caught KeyError in DataLoader worker process"):
+    with pytest.raises(KeyError, match="Caught KeyError in DataLoader worker process") as caught:
         loaded(Numbers(), num_workers=1, worker_init_fn=init)
+    assert "\nOriginal Traceback" in str(caught.value)  # line by line, though errors of keys show representations
 
     class Gone(Numbers):
         def __getitem__(self, i):

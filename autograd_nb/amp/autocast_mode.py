@@ -25,6 +25,7 @@ from ..arrays.dtypes import bfloat16, float16, float32, float64
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import AccumulateGrad, TensorBase
 from ..graph.op import REGISTRY
+from ..tensor.devices import device as a_device
 from .. import cuda
 from ..arrays.topics import take_topics
 
@@ -217,6 +218,8 @@ def _known(device_type):
 
 def is_autocast_available(device_type):
     "Whether autocast exists for this kind of device."
+    kind = device_type.partition(':')[0]
+    if kind not in _STATE.enabled: a_device(kind)  # raises for what is no kind of device
     return device_type in _STATE.enabled
 
 # kinds of devices that are not offered, for which PyTorch has autocast

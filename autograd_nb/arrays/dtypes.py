@@ -124,7 +124,10 @@ def get_default_dtype():
 def set_default_dtype(d):
     "Change the default floating dtype to `d` (float16, bfloat16, float32 or float64)."
     if not isinstance(d, dtype) or not d.is_floating_point:
-        raise TypeError(f'only floating-point types are supported as the default type, got {d!r}')
+        start = '' if isinstance(d, dtype) else 'invalid dtype object: '
+        raise TypeError(
+            f'{start}only floating-point types are supported as the default type, got {d!r}'
+        )
     _default[0] = d
 
 def scalar_dtype(value):

@@ -188,7 +188,11 @@ class Generator:
                 ' maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start'
                 f' of device string: {device}'
             )
-        if kind != 'cuda': return super().__new__(cls)
+        if kind == 'cpu': return super().__new__(cls)
+        if kind == 'mps':
+            raise RuntimeError('Cannot execute getNewGenerator() without MPS backend.')
+        if kind != 'cuda':
+            raise RuntimeError(f'{kind.upper()} device type not an accelerator.')
         from autograd_nb.arrays.cupy_backend import DeviceGenerator, find
 
         why = find()
@@ -205,6 +209,8 @@ class _Seeding:
 
     def manual_seed(self, seed):
         "Start the stream of `seed` (any integer; the low 32 bits count). Returns the generator."
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+            raise RuntimeError(f'manual_seed expected a long, but got {type(seed).__name__}')
         seed = int(seed)
         if not -0x8000_0000_0000_0000 <= seed <= 0xFFFF_FFFF_FFFF_FFFF:
             raise ValueError(

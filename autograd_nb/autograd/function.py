@@ -1156,6 +1156,9 @@ class _Vmapped(Function):
         run.cls, run.info, run.flags = cls, info, flags
         with Batch(*info) as level:
             inside = tuple(batched(a, level) if f else a for a, f in zip(args, flags))
+            inner.needs_input_grad = tuple(
+                isinstance(a, TensorBase) and a.requires_grad for a in args
+            )
             output = cls.forward(*inside)
             cls.setup_context(inner, inside, output)
             run.several = isinstance(output, tuple)

@@ -374,6 +374,14 @@ class _Composed:
         )
     )
 
+    @property
+    def inv(self):
+        "The transforms back, in the opposite order."
+        if self._inv is None:
+            self._inv = ComposeTransform([p.inv for p in reversed(self.parts)])
+            self._inv._inv = self
+        return self._inv
+
     def _call(self, x):
         for p in self.parts: x = p(x)
         return x

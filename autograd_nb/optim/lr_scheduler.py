@@ -139,7 +139,7 @@ class _RateSteps:
                 ' `lr_scheduler.step()`. See more details at'
                 ' https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate',
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         elif self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn(
@@ -149,7 +149,7 @@ class _RateSteps:
                 ' first value of the learning rate schedule. See more details at'
                 ' https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate',
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self._step_count += 1
         if epoch is not None: _warn_of_epoch(3)
@@ -761,19 +761,16 @@ class ReduceLROnPlateau(LRScheduler):
         if mode not in ('min', 'max'): raise ValueError(f'mode {mode} is unknown!')
         if threshold_mode not in ('rel', 'abs'):
             raise ValueError(f'threshold mode {threshold_mode} is unknown!')
-        self.optimizer, self.factor, self.patience, self.cooldown, self.eps = (
-            optimizer, factor, patience, cooldown, eps,
-        )
+        self.optimizer, self.factor = optimizer, factor
         self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.min_lrs = (
             list(min_lr) if self.default_min_lr is None else [min_lr] * len(optimizer.param_groups)
         )
-        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
-        self.mode_worse = math.inf if mode == 'min' else -math.inf
-        self.last_epoch, self.best, self.cooldown_counter, self.num_bad_epochs = (
-            0, self.mode_worse, 0, 0,
-        )
+        self.patience, self.cooldown, self.eps, self.last_epoch = patience, cooldown, eps, 0
         self._note_rates()
+        self.mode_worse = math.inf if mode == 'min' else -math.inf
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.best, self.cooldown_counter, self.num_bad_epochs = self.mode_worse, 0, 0
 
 # %% ../../nbs/optim/03_schedules.ipynb #339aa6a1
 class _PlateauSteps:

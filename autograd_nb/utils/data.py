@@ -21,6 +21,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from types import ModuleType
 
 import numpy as np
 
@@ -491,6 +492,11 @@ class _Ended:
 class _Again:
     "A new epoch begins."
 
+class _Lines(str):
+    "A text that a `KeyError`, which shows the representation of its key, shows line by line."
+
+    def __repr__(self): return str(self)
+
 class _Failed:
     "An exception in a worker, on its way to the main process."
 
@@ -501,7 +507,8 @@ class _Failed:
         )
 
     def reraise(self):
-        try: error = self.error(self.text)
+        text = _Lines(self.text) if self.error is KeyError else self.text
+        try: error = self.error(text)
         except Exception: error = RuntimeError(self.text)
         raise error
 
@@ -972,3 +979,7 @@ _SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter = _Walk, _Workers
 # PyTorch's names of its files
 for _part in ('dataset', 'sampler', 'dataloader', 'distributed'):
     sys.modules[f'{__name__}.{_part}'] = globals()[_part] = sys.modules[__name__]
+_utils = sys.modules[f'{__name__}._utils'] = ModuleType(f'{__name__}._utils')
+for _part in ('collate', 'worker'):
+    setattr(_utils, _part, sys.modules[__name__])
+    sys.modules[f'{_utils.__name__}.{_part}'] = sys.modules[__name__]

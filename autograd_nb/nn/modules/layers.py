@@ -194,6 +194,8 @@ class _Dropout(Module):
 
     def extra_repr(self): return f'p={self.p}, inplace={self.inplace}'
 
+_DropoutNd = _Dropout  # PyTorch's name
+
 class Dropout(_Dropout):
     "In training, zeroes each element with probability `p` and divides the others by `1 - p`."
 

@@ -527,7 +527,7 @@ HOT_METHODS = frozenset(
 # %% ../nbs/tensor/14_argument_types.ipynb #5ea1e9b6
 UNEXPLAINED = frozenset(
     'add sub mul div true_divide pow matmul mm bmm mv sum mean cat stack where einsum addmm'
-    ' relu linear conv1d conv2d conv3d cross_entropy nll_loss'
+    ' reshape relu linear conv1d conv2d conv3d cross_entropy nll_loss'
     ' is_tensor is_complex result_type round'
     ' rsub round_'
     ' cross stft frombuffer index_reduce gradient meshgrid norm'

@@ -25,7 +25,7 @@ def takes_numpy_names(function):
     return named
 
 # %% ../nbs/tensor/00_forms.ipynb #fe868e2a
-OFFERED = {}  # name -> the function, and the forms in which users call it
+OFFERED = {}  # name, and the forms in which users call it -> the function
 
 def forms(forms, names=None, numpy_names=False):
     """Say in which `forms` users call a function: 'function' (`torch.exp(x)`), 'method'
@@ -35,7 +35,7 @@ def forms(forms, names=None, numpy_names=False):
 
     def offer(function):
         called = takes_numpy_names(function) if numpy_names else function
-        for name in (names or function.__name__).split(): OFFERED[name] = called, forms
+        for name in (names or function.__name__).split(): OFFERED[name, forms] = called
         return function
 
     return offer
@@ -46,7 +46,7 @@ def offered():
     for op in list(REGISTRY.values()):
         names = (op.names or op.name).split() if op.forms else ()
         for name in names: yield name, op.direct, op.forms
-    for name, (function, forms) in list(OFFERED.items()): yield name, function, forms
+    for (name, forms), function in list(OFFERED.items()): yield name, function, forms
 
 # %% ../nbs/tensor/00_forms.ipynb #0486501c
 def hang(place, name, value):

@@ -1472,7 +1472,14 @@ def trace(input):
     return sum(diagonal(input))
 
 # %% ../nbs/tensor/02_functions.ipynb #0f441ff8
-@forms('function method')
+@forms('function', 'reshape')
+def _reshape_function(input, shape):
+    "The same numbers in another shape; one size may be -1."
+    return reshape(input, shape)
+
+_reshape_function.__name__ = 'reshape'
+
+@forms('method')
 def reshape(input, *sizes, shape=None):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')

@@ -58,6 +58,16 @@ class PrivateRecords(NoWrites):
         own = self.private.get(id(value))
         return self.of(value) if own is None else own[1]
 
+    def tell(self, numbers, memory, private=None):
+        "Have writes into `memory` count as writes into `numbers`, which were read from it."
+        record = private or self.of(memory) or self.begin(storage_of(memory))
+        self.private[id(numbers)] = forgotten_with(numbers, self.private), record
+
+    def read_from(self, numbers, memory):
+        "Whether that is so."
+        told = self.private.get(id(numbers))
+        return told is not None and told[1] is self.of(memory)
+
     def apart(self, array):
         "A private record for a tensor that is to hold `array`, a view of another tensor's memory."
         record = VersionCounter()
@@ -137,16 +147,6 @@ class Journal(Writing):
         anchors = record.anchor if record.anchor.__class__ is tuple else (record.anchor,)
         held = [a for a in anchors if a.__class__ is not weakref.ref or a() is not None]
         record.anchor = *held, forgotten_with(storage, self.by_storage)
-
-    def tell(self, numbers, memory, private=None):
-        "Have writes into `memory` count as writes into `numbers`, which were read from it."
-        record = private or self.of(memory) or self.begin(storage_of(memory))
-        self.private[id(numbers)] = forgotten_with(numbers, self.private), record
-
-    def read_from(self, numbers, memory):
-        "Whether that is so."
-        told = self.private.get(id(numbers))
-        return told is not None and told[1] is self.of(memory)
 
     def bump_all(self, arrays, op=None):
         """Note one write into each of the arrays, all by the operation called `op` and from the

@@ -76,8 +76,8 @@ def basic_index(x, *, index):
     if None not in index: return part
     old = tuple([i for i in index if i is not None])
     cut = x[old if Ellipsis in old else (*old, ...)] if old else x
-    if not xp.on_host or cut.__class__ is not np.ndarray or _reshape_serves(cut, part, index):
-        return cut.reshape(part.shape)
+    plain = cut is x and x.flags.c_contiguous and 1 not in x.shape
+    if plain or not xp.on_host or _reshape_serves(cut, part, index): return cut.reshape(part.shape)
     # NumPy's new dimensions have a stride of 0
     return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
 
@@ -86,6 +86,7 @@ def _reshape_serves(cut, part, index):
     """Whether the new dimensions of `part` get PyTorch's strides if `cut`, which lacks them, is
     reshaped: nothing behind the first of them is cut, and one at the end follows single numbers.
     """
+    if cut.__class__ is not np.ndarray: return True
     if 1 in cut.shape: return False
     if part.shape[-1] == 1 and cut.ndim and cut.strides[-1] != cut.itemsize: return False
     behind = index[index.index(None) + 1 :]

@@ -177,7 +177,7 @@ _reverse = {None: 'forward', 'backward': 'forward', 'forward': 'backward', 'orth
 # %% ../nbs/tensor/08_fft.ipynb #e1aba5e5
 def hfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The real transform of a signal with Hermitian symmetry, of which the first half is given."
-    x = as_complex(input).conj()
+    x = REGISTRY['conj_physical'](as_complex(input))
     _norm(norm)
     return irfft(x, n, dim, _reverse[norm], out=out)
 
@@ -193,7 +193,7 @@ def hfftn(input, s=None, dim=None, norm=None, *, out=None):
     first half along the last dimension is given.
     """
     _norm(norm)
-    return irfftn(as_complex(input).conj(), s, dim, _reverse[norm], out=out)
+    return irfftn(REGISTRY['conj_physical'](as_complex(input)), s, dim, _reverse[norm], out=out)
 
 def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The inverse of `hfftn`."

@@ -41,7 +41,7 @@ from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable
-from ..layers.conjugate_views import bits_of, turned
+from ..layers.conjugate_views import BITS, bits_of, turned
 from ..layers.replay import constant_input, of_arrays, replayed_as_call
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like
@@ -719,7 +719,7 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         for kept in running:
             if kept is not None: JOURNAL.bump(kept, 'batch_norm')
         return
-    both = all([r is not None and r._array.flags.writeable for r in (running_mean, running_var)])
+    both = all([r is not None and r.__class__ not in BITS for r in (running_mean, running_var)])
     if both and a.__class__ is np.ndarray and KERNELS.track(a, *running, momentum):
         JOURNAL.bump_all(running, 'batch_norm')
         return

@@ -645,8 +645,8 @@ def arange(
 def _kind_between(function, start, end, dtype, out):
     "The dtype of numbers between `start` and `end`: complex if one of them is."
     kind = _kind_of(dtype, out)
-    ends = map(_number, (start, end))
-    if kind.category == 'complex' or not builtins.any(isinstance(v, complex) for v in ends):
+    start, end = _number(start), _number(end)
+    if kind.category == 'complex' or not (isinstance(start, complex) or isinstance(end, complex)):
         return kind
     if dtype is None and out is None: return kind.to_complex()
     raise RuntimeError(
@@ -683,12 +683,14 @@ def linspace(
     _check_ends('linspace', start, end, steps)
     start, end = map(_number, (start, end))
     d = _kind_between('linspace', start, end, dtype, out).numpy
+    made = _evenly(start, end, steps, d, _library(index))
+    return into(out, _finish(_in_shape_of(out, made), requires_grad, index))
+
+def _evenly(start, end, steps, d, lib):
+    "An array of `steps` numbers of dtype `d` from `start` to `end`."
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
     if d.kind == 'b': raise NotImplementedError('"linspace_cpu" not implemented for \'Bool\'')
-    lib = _library(index)
-    if steps == 1:
-        made = _in_shape_of(out, lib.full(1, start, d))
-        return into(out, _finish(made, requires_grad, index))
+    if steps == 1: return lib.full(1, start, d)
     # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
     if d in (F4, F8) and lib is np:
         first, last = d.type(start), d.type(end)
@@ -696,12 +698,11 @@ def linspace(
         made, half = np.empty(steps, d), steps // 2
         made[:half] = fma(np.arange(half).astype(d), gap, first)
         made[half:] = fma(np.arange(steps - half).astype(d)[::-1], -gap, last)
-        return into(out, _finish(_in_shape_of(out, made), requires_grad, index))
+        return made
     if d.kind in 'iu': start, end = int(start), int(end)
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
     # symmetric about the middle
-    made = lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d)
-    return into(out, _finish(_in_shape_of(out, made), requires_grad, index))
+    return lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d)
 
 # %% ../nbs/tensor/04_creation.ipynb #e05f2a91
 @looped_over('start', 'end')
@@ -715,7 +716,7 @@ def logspace(
     start, end, base = map(_number, (start, end, base))
     wide = complex128 if kind.category == 'complex' else float64
     if kind.category == 'int': start, end = (math.trunc(v) for v in (start, end))
-    exponents = linspace(start, end, steps, dtype=wide, device=device)._array
+    exponents = _evenly(start, end, steps, wide.numpy, _library(_settled(wide, device)[1]))
     made = (base ** exponents).astype(kind.numpy)
     refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
     return into(out, _finish(_in_shape_of(out, made), requires_grad))

@@ -1683,6 +1683,11 @@ def t(input):
 def movedim(input, source, destination):
     "Dimensions moved to other places."
     n = input._array.ndim
+    if n and source.__class__ is destination.__class__ is int:
+        order = list(range(n))
+        moved = order.pop(dim_of(source, n))
+        order.insert(dim_of(destination, n), moved)
+        return permute(input, order)
     src = [dim_of(d, n) for d in (source if isinstance(source, (tuple, list)) else [source])]
     dst = [
         dim_of(d, n)
@@ -2552,6 +2557,8 @@ def _check_places(name, input, dim, index, src=None):
     if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
         other = 1 - dim % 2  # the usual case, at once
         if i.shape[other] <= x.shape[other]: return
+    if i.shape == x.shape and (src is None or i.shape == src._array.shape):
+        if dim.__class__ is int and -x.ndim <= dim < x.ndim: return
     if not i.size or BatchedArray in (x.__class__, i.__class__): return
     for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
         if other is None: continue
@@ -2641,7 +2648,7 @@ def take(input, index, *, out=None):
         raise RuntimeError(f'take(): Expected a long tensor for index, but got {_type_name(index)}')
     if a.size and not size:
         raise IndexError('take(): tried to take from an empty tensor')
-    if a.size and (a.min() < -size or a.max() >= size):
+    if a.size and not all_below(a, size) and (a.min() < -size or a.max() >= size):
         raise IndexError(
             f'out of range: tried to access index {a[(a < -size) | (a >= size)].flat[0]} on a'
             f' tensor of {size} elements.'

@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 import threading
+from itertools import chain
 import numpy as np
 
 from .numpy_backend import KERNELS, replaceable
@@ -476,21 +477,24 @@ class _InTurn:
         """
         entries = zip(*(v.reshape(-1).tolist() for v in values))
         with self.lock:
-            return np.array(self._in_turn(number, entries), F8).reshape(values[0].shape)
+            drawn = self._in_turn(number, entries, values[0].size)
+            return np.array(drawn, F8).reshape(values[0].shape)
 
-    def _in_turn(self, number, entries, needed=0):
+    def _in_turn(self, number, entries, count):
         self._mark = None
         # numbers are drawn in bulk; afterwards the stream goes on behind those that were used
-        ahead, used, start, before = self.doubles(needed).tolist(), 0, 0, None
+        size, before, ahead = 0, None, iter(())
 
-        def uniform():
-            nonlocal used, start, before
-            if used == len(ahead):
-                more = min(max(16, used), 1 << 16)
-                start, before = used, self._here(2 * more)
-                ahead.extend(self.doubles(more).tolist())
-            used += 1
-            return ahead[used - 1]
+        def batches():
+            nonlocal size, before, ahead
+            drawn = 0
+            while True:
+                size = min(max(16, count, drawn), 1 << 16)
+                before, ahead = self._here(2 * size), iter(self.doubles(size).tolist())
+                drawn += size
+                yield ahead
+
+        uniform = chain.from_iterable(batches()).__next__
 
         def normal():  # the second of each pair is held back for the next call
             if self._held is not None:
@@ -504,8 +508,8 @@ class _InTurn:
         try:
             return [number(uniform, normal, *values) for values in entries]
         finally:
-            if used < len(ahead):
-                self._back(before, 2 * (used - start))
+            left = ahead.__length_hint__()
+            if left: self._back(before, 2 * (size - left))
 
 # %% ../../nbs/arrays/03_random.ipynb #9274542e
 class _Blocks:

@@ -19,7 +19,7 @@ from ..layers.device import FUSED
 from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by_each
-from .indexing import basic_index, taken
+from .indexing import FEW_PLACES, basic_index, taken
 from autograd_nb.ops.pointwise import (
     abs, as_numbers, clamp, floor, fmod, round, to, where, zeros_for
 )
@@ -38,14 +38,20 @@ def pool_sizes(sizes, window, stride, padding, dilation, ceil_mode):
         out.append(count)
     return tuple(out)
 
+@functools.lru_cache(1024)
+def _far_ends(sizes, outs, window, stride, padding, dilation):
+    "How much more than `sizes` the last windows need; None: the windows see no border at all."
+    far = [
+        max(0, (o - 1) * s + d * (k - 1) + 1 - n - p)
+        for n, o, k, s, p, d in zip(sizes, outs, window, stride, padding, dilation)
+    ]
+    return far if any(padding) or any(far) else None
+
 def bordered(x, outs, window, stride, padding, dilation, value):
     "`x` with its border, and with as much more at the far end as the last window needs."
     lead = x.ndim - len(window)
-    far = [
-        max(0, (o - 1) * s + d * (k - 1) + 1 - n - p)
-        for n, o, k, s, p, d in zip(x.shape[lead:], outs, window, stride, padding, dilation)
-    ]
-    if not any(padding) and not any(far): return x
+    far = _far_ends(x.shape[lead:], outs, window, stride, padding, dilation)
+    if far is None: return x
     out = np.full(
         (*x.shape[:lead], *(n + p + f for n, p, f in zip(x.shape[lead:], padding, far))),
         value,
@@ -292,6 +298,15 @@ def adaptive_windows(size, count):
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 @functools.lru_cache(16)
+def _adaptive_table(sizes, size):
+    """The places in the plane that each window covers, a row each; None: not all cover as many, or
+    they are so many that a slice for each window is quicker.
+    """
+    places = [covered for *_, covered in _adaptive_places(sizes, size)]
+    counts = {p.size for p in places}
+    return np.stack(places) if len(counts) == 1 and max(counts) <= FEW_PLACES else None
+
+@functools.lru_cache(16)
 def _adaptive_places(sizes, size):
     "Where each window stands among them, what it covers, and the places of that in the plane."
     plane, found = np.arange(math.prod(sizes)).reshape(sizes), []
@@ -300,8 +315,14 @@ def _adaptive_places(sizes, size):
         found.append(((..., *(i for i, _ in place)), (..., *part), plane[part].reshape(-1)))
     return found
 
+# %% ../../nbs/ops/12_pooling.ipynb #55b26c50
 def _adaptive_max(x, size):
     dims, lead = len(size), x.ndim - len(size)
+    table = _adaptive_table(tuple(x.shape[lead:]), tuple(size)) if xp.on_host else None
+    if table is not None:
+        which = planes(x, dims).take(table, 1).argmax(-1)
+        index = table[np.arange(len(table)), which].reshape(*x.shape[:lead], *size)
+        return gather_arrays(x, index, dims), index
     index = xp.empty((*x.shape[:lead], *size), np.int64)
     for at, part, places in _adaptive_places(tuple(x.shape[lead:]), tuple(size)):
         which = x[part].reshape(*x.shape[:lead], places.size).argmax(-1)

@@ -170,11 +170,9 @@ logaddexp2.vjp(
 )
 
 def _x_times(x, y, function):
-    return xp.where(
-        np.isnan(y),
-        y,
-        xp.where(x == 0, x.dtype.type(0), x * function(xp.where(x == 0, y.dtype.type(1), y))),
-    ).astype(x.dtype)
+    none = x == 0
+    times = xp.where(none, x.dtype.type(0), x * function(xp.where(none, y.dtype.type(1), y)))
+    return xp.where(np.isnan(y), y, times).astype(x.dtype, copy=False)
 
 # %% ../../nbs/ops/08_special.ipynb #cfcceeb4
 @binary(
@@ -975,7 +973,8 @@ _FROM_REAL_NUMBERS = dict(
 )
 def complex_of(x, y):
     "The complex numbers with real part `x` and imaginary part `y`."
-    out = xp.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x.dtype, np.complex64))
+    shape = x.shape if x.shape == y.shape else np.broadcast_shapes(x.shape, y.shape)
+    out = xp.empty(shape, np.result_type(x.dtype, np.complex64))
     out.real, out.imag = x, y
     return out
 

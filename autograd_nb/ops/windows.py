@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays.numpy_backend import channels_last, element, memory_of, xp
 from ..graph.op import N, linear, op
-from .indexing import as_strided, as_strided_zeros
+from .indexing import REMEMBERED, as_strided, as_strided_zeros
 from .reduce import dims_of, sum
 from .shape import reshape, shift
 
@@ -174,7 +174,12 @@ strided_view.vjp(x=_strided_rule)
 
 # %% ../../nbs/ops/10_windows.ipynb #721ab99d
 def places(n, before, after, mode):
-    "Which of `n` elements each place along a padded dimension shows."
+    "Which of `n` elements each place along a padded dimension shows. Not to be written to."
+    known = _places if n + before + after <= REMEMBERED else _places.__wrapped__
+    return known(n, before, after, mode)
+
+@functools.lru_cache(64)
+def _places(n, before, after, mode):
     i = np.arange(-before, n + after)
     if mode == 'replicate': return np.clip(i, 0, n - 1)
     if mode == 'circular': return i % n
@@ -182,6 +187,7 @@ def places(n, before, after, mode):
     i = np.abs(i) % period
     return np.where(i >= n, period - i, i)
 
+# %% ../../nbs/ops/10_windows.ipynb #3987f946
 @functools.lru_cache(256)
 def runs_of(n, before, after, mode):
     """`places` as runs of neighbours: pairs of slices, of the padded dimension and of the one it

@@ -60,7 +60,7 @@ from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
-from .layers.conjugate_views import bits_of, turned
+from .layers.conjugate_views import PLAIN, bits_of, turned
 from .layers.names import recorded_as, rename
 from .layers.reshaped import note_shape
 from .graph.op import REGISTRY
@@ -377,8 +377,9 @@ def _refuse_shared(out, name, given):
         pieces = argument != 'out' and isinstance(value, (tuple, list))
         for x in value if pieces else (value,):
             if x is out and (pieces or argument in apart): raise overlap_error()
-            if isinstance(x, TensorBase) and x is not out and x.__class__ not in WRAPPERS:
-                refuse_overlap(out._memory, x._memory)
+            if not isinstance(x, TensorBase) or x is out or x.__class__ in WRAPPERS: continue
+            # what shows its memory conjugated is read into memory of its own first
+            if bits_of(x) == bits_of(out) == PLAIN: refuse_overlap(out._memory, x._memory)
 
 # %% ../nbs/tensor/02_functions.ipynb #fb7168b0
 def warn_of_imaginary(array, dtype):
@@ -1564,7 +1565,7 @@ def _read_as(input, dtype):
 def _as_dtype(input, dtype):
     "The memory of a tensor, read as numbers of another dtype of ours."
     conjugated, negated = bits_of(input)
-    if negated or conjugated and dtype.numpy != input._array.dtype:
+    if negated or conjugated:
         kind = 'tensors with negative bit set' if negated else 'conjugate view tensors'
         raise RuntimeError(
             f'torch.Tensor.view is not supported for {kind} when converting to a different dtype.'

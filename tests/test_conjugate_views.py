@@ -256,11 +256,44 @@ def test_writes_into_what_was_read_are_noticed(write):
     assert found[0] == found[1]
 
 
+AMONG_VIEWS = r"""
+torch.sin(x.conj().T, out=x).tolist()
+torch.sin(x, out=x.T.conj()).tolist()
+torch.mul(x.mH, x, out=x).tolist()
+x.conj().is_set_to(x), x.is_set_to(x.conj()), x.is_set_to(x)
+torch.func.grad(lambda u: u.clone().conj().mul_(w).conj().sum().real)(x).tolist()
+torch.func.grad(lambda u: u.clone()[:1].mul_(w[:1]).sum().real)(x).tolist()
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("call", AMONG_VIEWS.strip().splitlines())
+def test_a_tensor_and_its_conjugate_in_one_call(call):
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        x = t.tensor([[1 + 2j, 0.5j], [1 - 1j, 2.]])
+        w = t.tensor([[1j, 2.], [3., 1 - 1j]], requires_grad=True)
+        found.append((eval(call, {"torch": t, "x": x, "w": w}), x.tolist()))
+    for theirs, ours in zip(*found): np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=1e-6)
+
+
+def test_a_parameter_whose_data_is_a_conjugate_can_be_trained():
+    torch = autograd_nb
+    p = torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    p.data = torch.tensor([1 + 2j, 3j]).conj()
+    (p * p.conj()).real.sum().backward()
+    torch.optim.SGD([p], lr=0.5).step()
+    assert p.tolist() == [0, 0]
+
+
 ERRORS = r"""
 y.numpy()
 np.asarray(y)
 y.imag.numpy()
 y.view(torch.float32)
+y.view(torch.complex64)
 y.imag.view(torch.int32)
 torch.view_as_real(y)
 """

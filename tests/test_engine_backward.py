@@ -844,3 +844,43 @@ def test_a_leaf_keeps_its_gradient_where_a_pass_fails_before_the_leaf_has_all(fa
     assert x.grad is None or (x.grad == 3).all()
     assert seen is None or x.grad is seen
     assert (b.grad == 1).all(), "what is complete is there"
+
+
+# name -> (function with several results, which of them is used, where the rule for another one is not finite)
+PARTLY_USED = {
+    "var_mean": ("torch.var_mean(x * 1, 0)[1]", [[1.0, 2.0], [float("nan"), 3.0], [0.5, 1.0]]),
+    "std_mean": ("torch.std_mean(x * 1, 1)[1]", [[1.0, float("inf")], [2.0, 3.0]]),
+    "eigh": ("torch.linalg.eigh(x * 1)[0]", [[2.0, 0.0], [0.0, 2.0]]),
+    "eig": ("torch.linalg.eig(x * 1)[0].real", [[2.0, 0.0], [0.0, 2.0]]),
+    "svd": ("torch.linalg.svd(x * 1)[1]", [[2.0, 0.0], [0.0, 2.0]]),
+    "svd of wide matrices": ("torch.linalg.svd(x * 1)[1]", [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]),
+}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("name", PARTLY_USED)
+def test_a_result_that_was_not_used_has_no_part_in_the_gradient(name, graph):
+    import torch as pytorch
+
+    call, numbers = PARTLY_USED[name]
+    found = []
+    for t in (pytorch, torch):
+        x = t.tensor(numbers, dtype=t.float64, requires_grad=True)
+        (g,) = t.autograd.grad(eval(call, {"torch": t, "x": x}).sum(), x, create_graph=graph)
+        found.append(g.tolist())
+    np.testing.assert_allclose(found[1], found[0], atol=1e-12)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("write", ["x[...] = y", "x[0] = y[0]", "x.copy_(y)", "x[0, 0] = y[0, 0]"])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+def test_no_gradient_passes_through_whole_numbers_that_are_written(write, dtype):
+    import torch as pytorch
+
+    found = []
+    for t in (pytorch, torch):
+        x, y = t.zeros(2, 2, dtype=getattr(t, dtype)), t.tensor([[1.5, 0.0], [2.5, 1.0]], requires_grad=True)
+        exec(write, {"x": x, "y": y})
+        found.append((x.requires_grad, x.tolist()))
+    assert found[1] == found[0]

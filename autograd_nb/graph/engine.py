@@ -144,20 +144,20 @@ def deliver_output(edge, g, waiting, heap):
 
 def completed(n, grads, graph=False):
     """The incoming gradients of a node with several outputs, as its rules take them: zeros where
-    nothing arrived; a single one if only one output has gradients; None if there is none at all.
+    nothing arrived (None if `gapped`); a single one if only one output has gradients; None if there
+    is none at all.
     """
     if n.op is None: return grads
     if all(g is None for g in grads): return None
     chosen = n.op.differentiable
     if chosen is not None and len(chosen) == 1: return grads[chosen[0]]
-    some = next(g for g in grads if g is not None)
-    array = some._array if graph else some
+    array = next(g._array if graph else g for g in grads if g is not None)
 
     def zeros(shape):
         z = new_zeros(array, shape)
         return tensor_like(z) if graph else z
 
-    return [zeros(s) if g is None else g for g, s in zip(grads, n.shape)]
+    return [zeros(s) if g is None and not n.op.gapped else g for g, s in zip(grads, n.shape)]
 
 # %% ../../nbs/graph/07_engine.ipynb #7b4eafcc
 class Leaves:

@@ -108,6 +108,7 @@ TRAITS = dict(
     view=False,  # the result shows the first input's memory
     outputs=1,  # how many results (None: any number)
     differentiable=None,  # which of several results have gradients
+    gapped=False,  # its rules are given None, not zeros, for results that got no gradient
     holomorphic=True,  # its rules, written as for real numbers, serve complex ones, too
     arity=None,  # how many `sources` its nodes have, if not one per rule
     held=(),  # statics that hold memory, and are freed with the saved values

@@ -94,7 +94,7 @@ def showing(memory, bits, new=tensor_like):
     return out
 
 def take_memory(x, y):
-    "Have `x` show the memory of `y`, as `y` does; of another class of tensors, the numbers."
+    "Have `x` show the memory of `y`, as `y` does; of another class of tensors, a copy."
     bits = bits_of(y)
     if bits == bits_of(x):
         x._memory = y._memory
@@ -102,7 +102,7 @@ def take_memory(x, y):
         x.__class__, x._memory = SHOWN[bits], y._memory
         CONJUGATE_VIEWS.need(x)
     else:
-        x._array = y._array
+        x._array = turned(y._memory, bits)
 
 # %% ../../nbs/layers/28_conjugate_views.ipynb #ced86d44
 # bits of the operand -> bits of the result, of operations that give views; None: it reads numbers

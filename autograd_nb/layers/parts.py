@@ -19,7 +19,7 @@ class Part:
     def __init__(self, n, live):
         if n.freed: raise freed_error(n)
         positions = tuple(p for p, l in zip(n.positions, live) if l)
-        self.node, self.live = n, live
+        self.node, self.live, self.op = n, live, n.op
         self.cls = variant(n.op, type(n).__name__, positions, n.flavour)
 
     def _spread(self, r):

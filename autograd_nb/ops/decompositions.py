@@ -727,8 +727,9 @@ def constant_mask(x):
 def eigh_rule(g, out):
     gw, gv = g
     w, v = out
-    inner = matmul(mH(v), gv)
-    core = off_diagonal(inner / gaps(w)) + as_diag(gw)
+    if gv is None: return matmul(v * unsqueeze(gw, dim=len(gw.shape) - 1), mH(v))
+    core = off_diagonal(matmul(mH(v), gv) / gaps(w))
+    if gw is not None: core = core + as_diag(gw)
     return matmul(v, matmul(symmetric_part(core), mH(v)))
 
 def _eigh_jvp(tangents, values, out, statics):
@@ -752,6 +753,7 @@ class Symmetric(N):
     batch=batch_of_matrices,
     jvp=_eigh_jvp,
     outputs=2,
+    gapped=True,
     holomorphic=False,
     node='LinalgEighBackward0',
     samples=[(Symmetric(3, 3),), (Symmetric(2, 2),)],
@@ -766,6 +768,7 @@ def eigh(x):
 
 eigh.vjp(x=eigh_rule)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #c5738fed
 @op(
     batch=batch_of_matrices,
     jvp=lambda tangents, values, out, statics: _eigh_jvp(
@@ -797,9 +800,12 @@ class Spread(N):
 def eig_rule(g, x_dtype, out):
     gw, gv = g
     w, v = out
-    inner = matmul(mH(v), gv)
-    inner = inner - matmul(mH(v), v * real_of(diag_of(inner)))  # eigenvectors keep unit length
-    core = off_diagonal(inner / conj(gaps(w))) + as_diag(gw)
+    core = None if gw is None else as_diag(gw)
+    if gv is not None:
+        inner = matmul(mH(v), gv)
+        inner = inner - matmul(mH(v), v * real_of(diag_of(inner)))  # eigenvectors keep unit length
+        turn = off_diagonal(inner / conj(gaps(w)))
+        core = turn if core is None else core + turn
     out = solve(mH(v), matmul(core, mH(v)))
     return out if x_dtype.kind == 'c' else real(out)
 
@@ -821,6 +827,7 @@ def _eig_jvp(tangents, values, out, statics):
     batch=batch_of_matrices,
     jvp=_eig_jvp,
     outputs=2,
+    gapped=True,
     new_kind=True,
     holomorphic=False,
     node='LinalgEigBackward0',
@@ -868,13 +875,16 @@ def svd_rule(g, x_shape, out, full_matrices):
     m, n = x_shape[-2:]
     k = min(m, n)
     # the other vectors span what is left: any basis of it would do
-    if full_matrices and m != n:
-        u, vh, gu, gvh = u[..., :k], vh[..., :k, :], gu[..., :k], gvh[..., :k, :]
+    if full_matrices and m != n: u, vh = u[..., :k], vh[..., :k, :]
+    if gu is None and gvh is None: return matmul(u * unsqueeze(gs, dim=len(gs.shape) - 1), vh)
+    gu = zeros_for(u) if gu is None else gu[..., :k]
+    gvh = zeros_for(vh) if gvh is None else gvh[..., :k, :]
     row = unsqueeze(s, dim=len(s.shape) - 1)
     e = row * row - mT(row) * mT(row) + constant_like(np.eye(k), s)
     gv, v = mH(gvh), mH(vh)
     turn_u, turn_v = skew(matmul(mH(u), gu)), skew(matmul(mH(v), gv))
-    core = off_diagonal((turn_u / e) * row) + off_diagonal(mT(row) * (turn_v / e)) + as_diag(gs)
+    core = off_diagonal((turn_u / e) * row) + off_diagonal(mT(row) * (turn_v / e))
+    if gs is not None: core = core + as_diag(gs)
     if is_complex(u):
         d = diag_of(turn_u)
         core = core + as_diag(d / (s * 2))
@@ -926,6 +936,7 @@ def _svd_jvp(tangents, values, out, statics):
     batch=batch_of_matrices,
     jvp=_svd_jvp,
     outputs=3,
+    gapped=True,
     holomorphic=False,
     node='LinalgSvdBackward0',
     samples=[

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'shared', 'count_of', 'reduction_batch', 'per_example', 'in_single',
-           'reduction', 'axes', 'reduced_by', 'added', 'sum', 'mean', 'centred', 'var_rule', 'max_zero', 'var_tangent',
-           'var', 'half_inverse', 'std', 'with_mean', 'var_mean', 'std_mean', 'direction', 'root_of_sum',
-           'shifted_products', 'pick', 'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod',
-           'cumprod_tangent', 'extreme_places', 'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median', 'argmax',
-           'argmin', 'any', 'all', 'logsumexp']
+           'reduction', 'axes', 'reduced_by', 'added', 'sum', 'mean', 'mean_rule', 'centred', 'var_rule', 'max_zero',
+           'var_tangent', 'var', 'half_inverse', 'std', 'sum_of_given', 'with_mean', 'var_mean', 'std_mean',
+           'direction', 'root_of_sum', 'shifted_products', 'pick', 'prod_rule', 'prod', 'along', 'cumsum',
+           'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_places', 'extreme_rule', 'extreme_jvp', 'amax',
+           'amin', 'median', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
@@ -175,11 +175,10 @@ def mean(x, *, dim=None, keepdim=False):
         return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim) * x.dtype.type(np.nan)
     return added(x, dim, keepdim) / x.dtype.type(n)
 
-mean.vjp(
-    x=lambda g, x_shape, *, dim, keepdim: spread(
-        shared(g, count_of(x_shape, dim)), x_shape, dim, keepdim
-    )
-)
+def mean_rule(g, shape, dim, keepdim):
+    return spread(shared(g, count_of(shape, dim)), shape, dim, keepdim)
+
+mean.vjp(x=lambda g, x_shape, *, dim, keepdim: mean_rule(g, x_shape, dim, keepdim))
 
 def centred(x, dim):
     "`x` minus its mean over `dim`."
@@ -253,6 +252,10 @@ std.vjp(
 
 
 # %% ../../nbs/ops/03_reduce.ipynb #dc3ca01e
+def sum_of_given(first, second):
+    "The sum of two gradients, of which either may be False: that of a result nobody used."
+    return first if second is False else second if first is False else first + second
+
 def with_mean(dispersion):
     "The forward-mode rule of `dispersion` and mean, two results of one operation."
     return lambda tangents, values, out, statics: (
@@ -264,6 +267,7 @@ def with_mean(dispersion):
     layout=(in_rows, in_rows),
     jvp=with_mean(var),
     outputs=2,
+    gapped=True,
     node='VarMeanBackward0',
     samples=var.samples,
 )
@@ -274,9 +278,9 @@ def var_mean(x, *, dim=None, correction=1, keepdim=False):
     )
 
 var_mean.vjp(
-    x=lambda g, x, *, dim, correction, keepdim: (
-        var_rule(g[0], x, dim=dim, correction=correction, keepdim=keepdim)
-        + spread(shared(g[1], count_of(x.shape, dim)), x.shape, dim, keepdim)
+    x=lambda g, x, *, dim, correction, keepdim: sum_of_given(
+        g[0] is not None and var_rule(g[0], x, dim=dim, correction=correction, keepdim=keepdim),
+        g[1] is not None and mean_rule(g[1], x.shape, dim, keepdim),
     )
 )
 
@@ -285,6 +289,7 @@ var_mean.vjp(
     layout=(in_rows, in_rows),
     jvp=with_mean(std),
     outputs=2,
+    gapped=True,
     node='StdMeanBackward0',
     samples=var.samples,
 )
@@ -296,9 +301,12 @@ def std_mean(x, *, dim=None, correction=1, keepdim=False):
 
 std_mean.reads = (0,)
 std_mean.vjp(
-    x=lambda g, x, out, *, dim, correction, keepdim: (
-        var_rule(half_inverse(g[0], out[0]), x, dim=dim, correction=correction, keepdim=keepdim)
-        + spread(shared(g[1], count_of(x.shape, dim)), x.shape, dim, keepdim)
+    x=lambda g, x, out, *, dim, correction, keepdim: sum_of_given(
+        g[0] is not None
+        and var_rule(
+            half_inverse(g[0], out[0]), x, dim=dim, correction=correction, keepdim=keepdim
+        ),
+        g[1] is not None and mean_rule(g[1], x.shape, dim, keepdim),
     )
 )
 

@@ -147,6 +147,8 @@ class Copying:
             array[...] = new
             return written(self, array, 'copy_')
         src = as_operand(src, self)
+        # no gradient passes through whole numbers
+        if self._array.dtype.kind in 'biu' and src.requires_grad: src = src.detach()
         if Device.array is not None: src = placed(src, index_like(self._array))
         F.warn_of_imaginary(src._array, self._array.dtype)
         name = copy_of(src._memory, self._memory)

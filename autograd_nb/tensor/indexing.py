@@ -178,6 +178,8 @@ def _put_into(target, value, given):
             # PyTorch's two steps, of which dropping leading ones may have been the first
             if value._array is given: value = value.view(value._array.shape)
             value = F.expand(value, target._array.shape)
+    # no gradient passes through whole numbers
+    if target._array.dtype.kind in 'biu' and value.requires_grad: value = value.detach()
     copies = value._array.shape or not target._array.shape
     name = copy_of(value._memory, target._memory)
     F.warn_of_imaginary(value._array, target._array.dtype)

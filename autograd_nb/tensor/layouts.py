@@ -223,6 +223,7 @@ class _Layouts:
     "How the memory of a tensor is laid out, and others of the same layout."
 
     def is_set_to(self, other):
+        if not bits_of(self) == bits_of(other) == PLAIN: return False
         a, b = self._memory, other._memory
         same = a.__array_interface__['data'] == b.__array_interface__['data']
         return same and a.shape == b.shape and a.strides == b.strides

@@ -48,6 +48,7 @@ def from_sign(self, x, other, **statics):
     """`from_user` behind a sign: what stands beside a tensor and is no operand is left to its own
     method for the sign (`__radd__` ...).
     """
-    if isinstance(other, TensorBase) or is_operand(other) or BOUND['answers'](type(other)):
+    if isinstance(other, TensorBase): return apply(self, (x, other), statics)
+    if is_operand(other) or BOUND['answers'](type(other)):
         return self.from_user(x, other, **statics)
     return NotImplemented

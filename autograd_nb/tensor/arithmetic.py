@@ -50,27 +50,19 @@ class Operators:
         except TypeError: return _refused(other)
 
     def __rfloordiv__(self, other):
-        if not is_operand(other): return NotImplemented
-        return F.floor_divide(as_operand(other, self), self)
+        return F.floor_divide(as_operand(other, self), self) if is_operand(other) else NotImplemented
 
     def __rmod__(self, other):
         if not is_operand(other): return NotImplemented
         return REGISTRY['remainder'].call(as_operand(other, self), self)
 
     def __rtruediv__(self, other):
-        if not is_operand(other): return NotImplemented
-        return (
-            REGISTRY['div'].call(as_operand(other), self)
-            if isinstance(other, np.ndarray)
-            else F.rdiv(self, other)
-        )
+        if isinstance(other, np.ndarray): return REGISTRY['div'].call(as_operand(other), self)
+        return F.rdiv(self, other) if is_operand(other) else NotImplemented
 
     def __rsub__(self, other):
-        return (
-            REGISTRY['sub'].call(as_operand(other), self)
-            if isinstance(other, np.ndarray)
-            else _rsub(self, other)
-        )
+        if isinstance(other, np.ndarray): return REGISTRY['sub'].call(as_operand(other), self)
+        return _rsub(self, other)
 
     def __pos__(self): return self
 

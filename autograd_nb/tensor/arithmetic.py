@@ -25,6 +25,7 @@ def _refused(other):
 
 _OPERANDS = int, float, complex, np.ndarray, np.generic
 _rsub = REGISTRY['rsub'].behind_sign()
+_NOT_WHOLE = '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31
 class Operators:
@@ -50,7 +51,8 @@ class Operators:
         except TypeError: return _refused(other)
 
     def __rfloordiv__(self, other):
-        return F.floor_divide(as_operand(other, self), self) if is_operand(other) else NotImplemented
+        if not is_operand(other): return NotImplemented
+        return F.floor_divide(as_operand(other, self), self)
 
     def __rmod__(self, other):
         if not is_operand(other): return NotImplemented
@@ -67,10 +69,7 @@ class Operators:
     def __pos__(self): return self
 
     def __invert__(self):
-        if self._array.dtype.kind not in 'biu':
-            raise TypeError(
-                '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
-            )
+        if self._array.dtype.kind not in 'biu': raise TypeError(_NOT_WHOLE)
         return REGISTRY['bitwise_not'].direct(self)
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #b2163fc1

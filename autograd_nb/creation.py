@@ -24,7 +24,7 @@ from autograd_nb.arrays.dtypes import (
     get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
 )
 from .arrays.random import F4, F8, default_generator, fma
-from .argument_types import ABSENT, FITS, Ask, type_name
+from .argument_types import ABSENT, FITS, Ask, type_name, warn_once
 from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
@@ -343,6 +343,13 @@ def from_numpy(array):
     if not isinstance(array, np.ndarray):
         raise TypeError(f'expected np.ndarray (got {type(array).__name__})')
     native = from_numpy_dtype(array.dtype).numpy
+    if not array.flags.writeable:
+        warn_once(
+            'The given NumPy array is not writable, and PyTorch does not support non-writable'
+            ' tensors. This means writing to this tensor will result in undefined behavior. You may'
+            ' want to copy the array to protect its data or make it writable before converting it'
+            ' to a tensor. This type of warning will be suppressed for the rest of this program.'
+        )
     if builtins.any(s < 0 for s in array.strides):
         raise ValueError(
             'At least one stride in the given numpy array is negative, and tensors with negative'

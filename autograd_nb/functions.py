@@ -12,9 +12,9 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'cast', 'refuse_growth', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub',
            'rdiv', 'pow', 'rpow', 'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
            'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul',
-           'outer', 'one_dtype', 'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view',
-           'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
-           'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
+           'matmul_sign', 'outer', 'one_dtype', 'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace',
+           'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim',
+           'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
            'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
            'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
@@ -1139,11 +1139,16 @@ def matmul(input, other, *, out=None):
     """The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row
     on the left and as a column on the right.
     """
-    if not isinstance(other, TensorBase) and not isinstance(other, (list, tuple)):
-        raise TypeError(f"unsupported operand type(s) for @: 'Tensor' and '{type(other).__name__}'")
     if input.__class__ is not other.__class__ or input._array.dtype is not other._array.dtype:
         _same_dtype(input, other, 'matmul')
     return _matmul(input, other) if out is None else into(out, _matmul(input, other))
+
+def matmul_sign(input, other):
+    "`input @ other`: what is no tensor is left to its own method for the sign."
+    if input.__class__ is not other.__class__ or input._array.dtype is not other._array.dtype:
+        if not isinstance(other, TensorBase): return NotImplemented
+        _same_dtype(input, other, 'matmul')
+    return _matmul(input, other)
 
 # %% ../nbs/tensor/02_functions.ipynb #a04829f7
 _OPERANDS = dict(mm=('self', 'mat2'), mv=('self', 'vec'), bmm=('batch1', 'batch2'))

@@ -1228,7 +1228,7 @@ class NoGPU(AssertionError, RuntimeError):
     builds with CUDA the other.
     """
 
-NoGPU.__name__ = 'RuntimeError'
+NoGPU.__name__ = 'AssertionError'
 
 # %% ../../nbs/graph/09_errors.ipynb #671dbf61
 def no_gpu_error(kind, why=None):

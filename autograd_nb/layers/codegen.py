@@ -8,7 +8,7 @@ __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', '
            'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
            'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering',
            'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'add_variants',
-           'growing', 'write_out', 'answer', 'code']
+           'growing', 'write_out', 'answer', 'behind_sign', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -474,9 +474,11 @@ def _stub(*args, **kwargs):
         located(node)  # noqa: F821
     return out
 
-def growing(op, direct):
-    "A function of `op` that compiles itself at its first call."
-    scope = scope_of(op, op.from_user if direct else op.general)
+def growing(op, direct, general):
+    """A function of `op` that compiles itself at its first call; what it has no short way for goes
+    to `general`.
+    """
+    scope = scope_of(op, general)
     me = FunctionType(_stub.__code__, scope, op.name)
 
     def become():
@@ -510,10 +512,10 @@ def write_out(op):
             ' static arguments something else'
         )
     call = direct = op.general
-    if len(op.params) <= 4: call = growing(op, False)
+    if len(op.params) <= 4: call = growing(op, False, op.general)
     op.scope = None  # the globals of `call`, where users' calls are generated, too
     if op.outputs == 1 and not op.variadic and len(op.params) <= 4:
-        direct, op.scope = growing(op, True), call.__globals__
+        direct, op.scope = growing(op, True, op.from_user), call.__globals__
     op.scopes = [f.__globals__ for f in (call, direct) if f.__class__ is FunctionType]
     op.__class__ = type('Op', (Op,), dict(__slots__=(), __module__=__name__, __doc__=Op.__doc__))
     op.answer(call, direct)
@@ -522,6 +524,13 @@ def write_out(op):
 def answer(self, call, direct):
     "Have `call` and `direct` answer the calls of the package and of users."
     self.call, self.direct, type(self).__call__ = call, direct, staticmethod(call)
+
+@added_to(Op)
+def behind_sign(self):
+    "`direct` as the method of an operator, which must not refuse operands of unknown classes."
+    method = growing(self, True, self.from_sign)
+    self.scopes.append(method.__globals__)
+    return method
 
 @added_to(Op)
 @property

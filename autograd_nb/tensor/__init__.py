@@ -141,7 +141,9 @@ OPERATORS = dict(
 )
 
 hang_methods(Tensor, in_place)
-for _name, _of in OPERATORS.items(): setattr(Tensor, _name, REGISTRY[_of].direct)
+for _name, _of in OPERATORS.items():
+    _of = REGISTRY[_of]
+    setattr(Tensor, _name, _of.behind_sign() if len(_of.params) == 2 else _of.direct)
 for _name in ('add', 'sub', 'mul', 'pow'):
     setattr(Tensor, f'__i{_name}__', getattr(Tensor, _name + '_'))
 for _name in ('squeeze', 'unsqueeze', 'transpose', 'swapaxes', 'swapdims'):

@@ -12,6 +12,7 @@ import numpy as np
 from .. import functions as F
 from ..argument_types import warn_once
 from ..functions import as_operand
+from ..layers.arguments import is_operand
 from ..layers.names import rename
 from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
@@ -23,6 +24,8 @@ def _refused(other):
     return NotImplemented
 
 _OPERANDS = int, float, complex, np.ndarray, np.generic
+_rsub = REGISTRY['rsub'].behind_sign()
+_NOT_WHOLE = '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31
 class Operators:
@@ -30,9 +33,14 @@ class Operators:
 
     __slots__ = ()
 
-    __matmul__, __floordiv__ = F.matmul, F.floor_divide
+    __matmul__ = F.matmul_sign
 
-    def __rmatmul__(self, other): return F.matmul(as_operand(other), self)
+    def __rmatmul__(self, other):
+        return F.matmul(as_operand(other), self) if is_operand(other) else NotImplemented
+
+    def __floordiv__(self, other):
+        try: return F.floor_divide(self, other)
+        except TypeError: return _refused(other)
 
     def __pow__(self, other):
         try: return F.pow(self, other)
@@ -42,32 +50,26 @@ class Operators:
         try: return F.rpow(self, other)
         except TypeError: return _refused(other)
 
-    def __rfloordiv__(self, other): return F.floor_divide(as_operand(other, self), self)
+    def __rfloordiv__(self, other):
+        if not is_operand(other): return NotImplemented
+        return F.floor_divide(as_operand(other, self), self)
 
     def __rmod__(self, other):
+        if not is_operand(other): return NotImplemented
         return REGISTRY['remainder'].call(as_operand(other, self), self)
 
     def __rtruediv__(self, other):
-        return (
-            REGISTRY['div'].call(as_operand(other), self)
-            if isinstance(other, np.ndarray)
-            else F.rdiv(self, other)
-        )
+        if isinstance(other, np.ndarray): return REGISTRY['div'].call(as_operand(other), self)
+        return F.rdiv(self, other) if is_operand(other) else NotImplemented
 
     def __rsub__(self, other):
-        return (
-            REGISTRY['sub'].call(as_operand(other), self)
-            if isinstance(other, np.ndarray)
-            else REGISTRY['rsub'].direct(self, other)
-        )
+        if isinstance(other, np.ndarray): return REGISTRY['sub'].call(as_operand(other), self)
+        return _rsub(self, other)
 
     def __pos__(self): return self
 
     def __invert__(self):
-        if self._array.dtype.kind not in 'biu':
-            raise TypeError(
-                '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
-            )
+        if self._array.dtype.kind not in 'biu': raise TypeError(_NOT_WHOLE)
         return REGISTRY['bitwise_not'].direct(self)
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #b2163fc1

@@ -41,10 +41,10 @@ def pad(input, pad, mode='constant', value=None):
     if mode not in ('reflect', 'replicate', 'circular'):
         raise NotImplementedError(f'Unrecognised padding mode {mode}')
     if value: raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    if n not in (len(pad) // 2 + 1, len(pad) // 2 + 2):
+    if len(pad) > 6 or n not in (len(pad) // 2 + 1, len(pad) // 2 + 2):
         raise NotImplementedError(
-            'Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; padding'
-            f' {len(pad) // 2} dimensions needs one or two more in front, but the input has {n}'
+            f'Padding size {len(pad)} is not supported for {n}D input tensor. One to three'
+            ' dimensions can be padded with what stands in them; one or two more come first.'
         )
     _check_borders(input._array.shape, pad, mode)
     kernel = dict(reflect='reflection', replicate='replication').get(mode)

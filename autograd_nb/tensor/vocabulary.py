@@ -11,7 +11,8 @@ import numpy as np
 from .. import creation, functions as F, linalg as L, special as S
 from ..forms import hang, hang_functions, hang_methods
 from ..functions import where
-from ..graph.node import tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.arguments import is_operand
 from autograd_nb.tensor import (
     complex_numbers, differences, distances, elementwise, factorizations, histograms, in_place,
     layouts, ordering, padding, products, questions, random_numbers, reshaped, scatter, shapes,
@@ -65,9 +66,13 @@ class _Parts:
         numbers = np.vectorize(function)(self._array, other._array)
         return self.copy_(tensor_like(np.asarray(numbers, self._array.dtype)))
 
-    def __lshift__(self, other): return self.bitwise_left_shift(other)
+    def __lshift__(self, other):
+        if not (isinstance(other, TensorBase) or is_operand(other)): return NotImplemented
+        return self.bitwise_left_shift(other)
 
-    def __rshift__(self, other): return self.bitwise_right_shift(other)
+    def __rshift__(self, other):
+        if not (isinstance(other, TensorBase) or is_operand(other)): return NotImplemented
+        return self.bitwise_right_shift(other)
 
 # %% ../../nbs/tensor/09_vocabulary.ipynb #8dc6dc15
 class _Absent:

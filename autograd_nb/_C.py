@@ -117,7 +117,7 @@ def _current_autograd_node():
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code is engine.finish_leaf.__code__: return frame.f_locals['leaf']
-        if frame.f_code is engine.visit.__code__: return frame.f_locals['n']
+        if frame.f_code is engine.walk_nodes.__code__: return frame.f_locals['n']
         frame = frame.f_back
 
 def _will_engine_execute_node(node):

@@ -1241,13 +1241,13 @@ def conj_physical(x):
 conj_physical.vjp(x=lambda g: conj_physical(g))
 
 @op(jvp=linear, batch=pointwise, view=True, noted=True, holomorphic=False,
-    shows=lambda conjugated, negated: (not conjugated, negated))
+    samples=[(Z(3, 4),), (Z(),)], shows=lambda conjugated, negated: (not conjugated, negated))
 def conj(x):
     "The complex conjugate, as a view (see the layer `conjugate_views`)."
     return x.conj()
 
 @op(jvp=linear, batch=pointwise, view=True, noted=True, node='NegViewBackward0',
-    shows=lambda conjugated, negated: (conjugated, not negated))
+    samples=[(N(3, 4),), (Z(3, 4),)], shows=lambda conjugated, negated: (conjugated, not negated))
 def neg_view(x):
     "The negative, as a view."
     return -x

@@ -364,7 +364,8 @@ class BatchedKind(Wrapper):
         if not self._level.alive: raise escaped_error()
         return BatchedArray(self)
 
-    _memory = _array
+    # of one that has escaped, shape and dtype are known
+    _memory = property(BatchedArray)
 
     def _named(self):
         return f'BatchedTensor(lvl={self._level.depth}, bdim={as_given(self)[1]}, '

@@ -10,7 +10,7 @@ __all__ = ['VIEWS', 'COPIES', 'IN_PLACE', 'alias', 'part', 'own', 'copying', 'em
 from .arrays.dtypes import contiguous_format
 from . import functions as F
 from .functions import as_operand, dim_of, into
-from .layers.arguments import is_operand
+from .layers.arguments import is_value
 from .graph.node import node_at
 from .layers.names import rename
 from .graph.op import REGISTRY
@@ -125,11 +125,11 @@ def in_place_operator(name):
     return operator
 
 def rlshift(self, other):
-    if not is_operand(other): return NotImplemented
+    if not is_value(other): return NotImplemented
     return REGISTRY['bitwise_left_shift'].call(as_operand(other, self), self)
 
 def rrshift(self, other):
-    if not is_operand(other): return NotImplemented
+    if not is_value(other): return NotImplemented
     return REGISTRY['bitwise_right_shift'].call(as_operand(other, self), self)
 
 def delitem(self, index):

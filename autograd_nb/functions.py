@@ -1481,7 +1481,7 @@ def trace(input):
 @forms('function', 'reshape')
 def _reshape_function(input, shape):
     "The same numbers in another shape; one size may be -1."
-    return reshape(input, shape)
+    return reshape(input, tuple(shape))  # one number is no shape here, as it is in the method
 
 _reshape_function.__name__ = 'reshape'
 

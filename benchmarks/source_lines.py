@@ -42,8 +42,9 @@ def chains():
     """Two steps: {'with lines': …, 'without lines': …}."""
     x = torch.randn(8, requires_grad=True)
     names = ('mul', 'add', 'tanh')
-    for operation in (x * 0.999 + 0.001).tanh(), x.sum():     # compiled at their first call
-        operation.sum().backward()
+    mul, add, tanh = (REGISTRY[name].direct for name in names)
+    for result in tanh(add(mul(x, 0.999), 0.001)), x.sum():     # compiled at their first call
+        result.sum().backward()
     kinds = {'with lines': [compiled(n, True) for n in names], 'without lines': [compiled(n, False) for n in names]}
 
     def step_of(mul, add, tanh):

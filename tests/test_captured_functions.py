@@ -277,7 +277,7 @@ def test_an_operation_is_written_down_at_its_first_use_as_at_any_later_one(op):
         return f"v{len(written)}"
 
     scopes = len(SCOPES)
-    function = growing(op, direct=False)  # as rules call it
+    function = growing(op, False, op.general)  # as rules call it
     found = []
     for _ in range(2):
         written.clear()

@@ -12,7 +12,7 @@ import numpy as np
 from .. import functions as F
 from ..argument_types import warn_once
 from ..functions import as_operand
-from ..layers.arguments import is_operand
+from ..layers.arguments import is_value
 from ..layers.names import rename
 from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
@@ -36,7 +36,7 @@ class Operators:
     __matmul__ = F.matmul_sign
 
     def __rmatmul__(self, other):
-        return F.matmul(as_operand(other), self) if is_operand(other) else NotImplemented
+        return F.matmul(as_operand(other), self) if is_value(other) else NotImplemented
 
     def __floordiv__(self, other):
         try: return F.floor_divide(self, other)
@@ -51,16 +51,16 @@ class Operators:
         except TypeError: return _refused(other)
 
     def __rfloordiv__(self, other):
-        if not is_operand(other): return NotImplemented
+        if not is_value(other): return NotImplemented
         return F.floor_divide(as_operand(other, self), self)
 
     def __rmod__(self, other):
-        if not is_operand(other): return NotImplemented
+        if not is_value(other): return NotImplemented
         return REGISTRY['remainder'].call(as_operand(other, self), self)
 
     def __rtruediv__(self, other):
         if isinstance(other, np.ndarray): return REGISTRY['div'].call(as_operand(other), self)
-        return F.rdiv(self, other) if is_operand(other) else NotImplemented
+        return F.rdiv(self, other) if is_value(other) else NotImplemented
 
     def __rsub__(self, other):
         if isinstance(other, np.ndarray): return REGISTRY['sub'].call(as_operand(other), self)

@@ -11,8 +11,8 @@ import numpy as np
 from .. import creation, functions as F, linalg as L, special as S
 from ..forms import hang, hang_functions, hang_methods
 from ..functions import where
-from ..graph.node import TensorBase, tensor_like
-from ..layers.arguments import is_operand
+from ..graph.node import tensor_like
+from ..layers.arguments import is_value
 from autograd_nb.tensor import (
     complex_numbers, differences, distances, elementwise, factorizations, histograms, in_place,
     layouts, ordering, padding, products, questions, random_numbers, reshaped, scatter, shapes,
@@ -67,11 +67,11 @@ class _Parts:
         return self.copy_(tensor_like(np.asarray(numbers, self._array.dtype)))
 
     def __lshift__(self, other):
-        if not (isinstance(other, TensorBase) or is_operand(other)): return NotImplemented
+        if not is_value(other): return NotImplemented
         return self.bitwise_left_shift(other)
 
     def __rshift__(self, other):
-        if not (isinstance(other, TensorBase) or is_operand(other)): return NotImplemented
+        if not is_value(other): return NotImplemented
         return self.bitwise_right_shift(other)
 
 # %% ../../nbs/tensor/09_vocabulary.ipynb #8dc6dc15

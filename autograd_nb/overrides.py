@@ -194,8 +194,9 @@ _SIGNS = {
 _UNLIKE = tuple(  # signs whose operation has another name
     f'__{sign}__'
     for sign in 'rsub rtruediv floordiv rfloordiv rmod pow rpow matmul rmatmul lshift rshift'
-    ' rlshift rrshift invert pos getitem setitem'.split()
+    ' rlshift rrshift invert pos getitem setitem eq and or xor rand ror rxor'.split()
 )
+_CALLED = dict(__sub__='sub', __truediv__='div', __matmul__='matmul')  # what PyTorch tells of
 _OPERANDS = Tensor, Number, np.ndarray, np.generic
 
 # %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
@@ -214,18 +215,17 @@ def _asks(method):
 @functools.cache
 def _asks_as_sign(sign):
     "The method `sign` of tensors, for a class that is to be asked about it."
-    method = getattr(Tensor, sign)
+    method, called = getattr(Tensor, sign), getattr(Tensor, _CALLED.get(sign, sign))
     plain = f'__{sign[3:]}' if sign[2] == 'r' and hasattr(Tensor, f'__{sign[3:]}') else None
 
     @functools.wraps(method)
     def asked(self, *args):
-        told, values = method, (self, *args)
+        told, values = called, (self, *args)
         if plain and isinstance(args[0], Tensor):
-            name = {'__sub__': 'sub', '__truediv__': 'div'}.get(plain, plain)
-            told, values = getattr(Tensor, name), (args[0], self)
+            told, values = getattr(Tensor, _CALLED.get(plain, plain)), (args[0], self)
         kinds = _overriding(values) if ENABLED.functions else ()
         known = len(args) != 1 or 'item' in sign or isinstance(args[0], (*_OPERANDS, *kinds))
-        return _asked(told, kinds, values, {}) if kinds and known else told(*values)
+        return _asked(told, kinds, values, {}) if kinds and known else method(self, *args)
 
     return asked
 

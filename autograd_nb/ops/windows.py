@@ -175,10 +175,9 @@ strided_view.vjp(x=_strided_rule)
 # %% ../../nbs/ops/10_windows.ipynb #721ab99d
 def places(n, before, after, mode):
     "Which of `n` elements each place along a padded dimension shows. Not to be written to."
-    known = _places if n + before + after <= REMEMBERED else _places.__wrapped__
-    return known(n, before, after, mode)
+    few = xp.on_host and n + before + after <= REMEMBERED
+    return (_known_places if few else _places)(n, before, after, mode)
 
-@functools.lru_cache(64)
 def _places(n, before, after, mode):
     i = np.arange(-before, n + after)
     if mode == 'replicate': return np.clip(i, 0, n - 1)
@@ -186,6 +185,8 @@ def _places(n, before, after, mode):
     period = max(2 * (n - 1), 1)
     i = np.abs(i) % period
     return np.where(i >= n, period - i, i)
+
+_known_places = functools.lru_cache(64)(_places)
 
 # %% ../../nbs/ops/10_windows.ipynb #3987f946
 @functools.lru_cache(256)

@@ -60,7 +60,7 @@ from .layers.casting import castable
 from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
-from .layers.conjugate_views import PLAIN, bits_of, turned
+from .layers.conjugate_views import PLAIN, bits_of, put
 from .layers.names import recorded_as, rename
 from .layers.reshaped import note_shape
 from .graph.op import REGISTRY
@@ -333,7 +333,7 @@ def into(out, result, name=None, given=None):
     if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
     if resized: _resize(out, row_major(result._array) if name in IN_ROWS else result._array)
     announce(out._memory)
-    out._memory[...] = turned(result._array, bits_of(out))
+    put(out, result._array)
     JOURNAL.bump(out._memory, 'out=', None if out._meta is None else out._meta.version)
     if out._meta is not None: out._overwritten()
     if resized: note_shape(out)

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from _custom import square
 
 import autograd_nb as torch
 from autograd_nb.autograd import grad
@@ -520,19 +521,8 @@ def test_rules_read_the_memory_that_a_saved_tensor_was_given(line, twice):
 
     found = []
     for lib in (theirs, torch):
-
-        class Square(lib.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.save_for_backward(x)
-                return x * x
-
-            @staticmethod
-            def backward(ctx, g):
-                return 2 * ctx.saved_tensors[0] * g
-
         a = lib.tensor([0.5, -1.5], dtype=lib.float64, requires_grad=True)
-        names = dict(a=a, n=lib.tensor([2.0, 0.25], dtype=lib.float64), Square=Square)
+        names = dict(a=a, n=lib.tensor([2.0, 0.25], dtype=lib.float64), Square=square(lib))
         names["graph"] = lib.autograd.graph
         exec(line, names)
         try:

@@ -41,7 +41,7 @@ from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable
-from ..layers.conjugate_views import BITS, bits_of, turned
+from ..layers.conjugate_views import BITS, put
 from ..layers.replay import constant_input, of_arrays, replayed_as_call
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like
@@ -701,9 +701,9 @@ def _track(running, new, momentum):
     written = []
     for tensor, value in zip(running, new):
         if tensor is None: continue
-        kept, dtype = tensor._array, tensor._array.dtype
-        moved = kept * dtype.type(1 - momentum) + value * dtype.type(momentum)
-        tensor._memory[...] = turned(moved, bits_of(tensor))
+        kept = tensor._array
+        number = kept.dtype.type
+        put(tensor, kept * number(1 - momentum) + value * number(momentum))
         written.append(tensor._memory)
     JOURNAL.bump_all(written, 'batch_norm')
 
@@ -880,11 +880,11 @@ def _refuse_complex(input, name):
 
 # %% ../../nbs/nn/03_functional.ipynb #9b24754d
 def _unary(name, doc):
-    op, in_place = _op[name], name + '_'
+    op, in_place, refuses = _op[name], name + '_', name == 'silu'
 
     def function(input, inplace=False):
         need_tensor(input, name)
-        if name == 'silu' and input._array.dtype.kind == 'c': _refuse_complex(input, name)
+        if refuses and input._array.dtype.kind == 'c': _refuse_complex(input, name)
         if not inplace: return op(input)
         if input._node is not None or input._meta is not None: may_write(input, (), in_place)
         return overwrite(input, op(input), in_place)

@@ -14,16 +14,13 @@ from ..argument_types import warn_once
 from ..functions import as_operand
 from ..layers.arguments import is_value
 from ..layers.names import rename
-from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #ed3f7146
 def _refused(other):
     "What an operator answers about an operand: NotImplemented, or the error on its way."
-    if isinstance(other, (*_OPERANDS, TensorBase)): raise
+    if is_value(other): raise
     return NotImplemented
-
-_OPERANDS = int, float, complex, np.ndarray, np.generic
 _rsub = REGISTRY['rsub'].behind_sign()
 _NOT_WHOLE = '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
 

@@ -22,7 +22,7 @@ from ..argument_types import refused
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL
-from ..layers.conjugate_views import PLAIN, between, bits_of, showing, turned
+from ..layers.conjugate_views import PLAIN, between, bits_of, put, showing
 from ..layers.replay import replayed_as_call
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.names import rename
@@ -116,8 +116,7 @@ class Replacing:
                 "Can't call apply_() on Variable that requires grad. Use var.detach().apply_()"
                 " instead."
             )
-        numbers = np.vectorize(function)(self._array)
-        self._memory[...] = turned(numbers, bits_of(self))
+        put(self, np.vectorize(function)(self._array))
         return self
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #33f197dd

@@ -16,7 +16,7 @@ from ..graph.modes import LOCAL, SWITCH, next_sequence_number
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, OutputEdge, Unreached, tensor_like, wire_node
 )
-from ..layers.conjugate_views import PLAIN, between, bits_of, showing, take_memory
+from ..layers.conjugate_views import PLAIN, between, bits_of, showing, take_memory, turns
 from ..layers.extras import GradBox, TensorExtras, extras_of, living
 from ..graph.op import REGISTRY
 from ..layers.hooks import hooks_of
@@ -250,8 +250,7 @@ def _renew_shown(view, base, bits, box):
     part = showing(view._memory, bits_of(base))
     place = placed_in(view, base)
     REGISTRY['as_strided'].record((base,), [base._array], [part._array], [part], [None], place)
-    for bit, name in zip(bits, ('conj', 'neg_view')):
-        if not bit: continue
+    for name in turns(bits, ('conj', 'neg_view')):
         REGISTRY[name].record((part,), [part._array], [view._array], [view], [None], {})
         part = view
     retain_in(view, box)

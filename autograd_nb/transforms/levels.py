@@ -28,7 +28,7 @@ from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.apply import operand_dtype, unbroadcast
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer, add_field
-from ..layers.conjugate_views import BITS, between
+from ..layers.conjugate_views import BITS, between, turns
 from ..layers.replay import replayed_as_call
 from autograd_nb.graph.node import (
     BOUND, NEW_KINDS, WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, node_at, renumber,
@@ -1239,8 +1239,7 @@ def _forth(steps, v):
 
 def _bits(view, base):
     "The steps from what `base` shows of the memory of `view` to what that shows."
-    names, shape = zip(between(view, base), ('conj_physical', 'neg')), tuple(view.shape)
-    return [(REGISTRY[name], {}, shape) for bit, name in names if bit]
+    return [(REGISTRY[name], {}, tuple(view.shape)) for name in turns(between(view, base))]
 
 def _back(steps, g):
     "The gradient `g` of what the views `steps` show, in the shape of their base: zeros elsewhere."

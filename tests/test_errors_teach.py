@@ -68,7 +68,11 @@ def test_pytorchs_messages_are_those_of_the_installed_pytorch():
     store = mistakes.stored()
     if pytorch.__version__.partition("+")[0] != store["torch"].partition("+")[0]:
         pytest.skip(f"the messages are those of PyTorch {store['torch']}, not {pytorch.__version__}")
-    assert mistakes.collected(pytorch)["messages"] == store["messages"], "run: python docs/mistakes.py --write"
+    found, stored = mistakes.collected(pytorch)["messages"], dict(store["messages"])
+    if pytorch.version.cuda:   # a build for GPUs has another reason
+        title = "A GPU that is not there"
+        assert found.pop(title) != stored.pop(title)
+    assert found == stored, "run: python docs/mistakes.py --write"
 
 
 def test_the_page_lists_every_mistake_with_both_messages():

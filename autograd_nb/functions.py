@@ -2211,7 +2211,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return _op['diagonal_scatter'](input, shape=tuple(shape), offset=offset, dim1=d1, dim2=d2)
 
 # %% ../nbs/tensor/02_functions.ipynb #23557376
-_PLAIN = {int, type(None)}
+_PLAIN, _INT64 = {int, type(None)}, np.dtype(np.int64)
 
 # %% ../nbs/tensor/02_functions.ipynb #e4f12350
 _LISTS_AS_INDICES = (
@@ -2322,6 +2322,24 @@ def _is_plain_slice(i):
     if i.start.__class__ not in _PLAIN or i.stop.__class__ not in _PLAIN: return False
     return i.step is None or i.step.__class__ is int and i.step > 0
 
+def _numbers_and_places(index, ndim):
+    """An index of integers, slices, None, `...` and tensors of int64 in the terms of `_indices`;
+    None if there is anything else in it, or if it is wrong.
+    """
+    out, basic, dots, room = [], True, 0, ndim
+    for i in index:
+        if i.__class__ is not int and not _is_plain_slice(i) and i is not None:
+            if i is Ellipsis: dots += 1
+            else:
+                a = getattr(i, '_bare', None)
+                if a.__class__ is not np.ndarray or a.dtype is not _INT64: return None
+                i = a if a.ndim else int(a)
+                basic = basic and not a.ndim
+        room -= i is not None and i is not Ellipsis
+        out.append(i)
+    return (tuple(out), basic) if dots < 2 and room >= 0 else None
+
+# %% ../nbs/tensor/02_functions.ipynb #e562682b
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
@@ -2336,6 +2354,8 @@ def _indices(index, shape):
         elif not _is_plain_slice(i): break
     else:
         return (index if dots < 2 else _one_ellipsis(index, len(shape))), True
+    found = _numbers_and_places(index, len(shape))
+    if found is not None: return found
     if builtins.sum([i is Ellipsis for i in index]) > 1: index = _one_ellipsis(index, len(shape))
     several = isinstance(given, (tuple, list, TensorBase)) or is_array(given)
     if several and builtins.sum(map(_dims_named, index)) > len(shape):
@@ -2460,7 +2480,7 @@ def getitem(input, index):
         raise _index_error(error, index, input._array.shape) from None
 
 # %% ../nbs/tensor/02_functions.ipynb #ac2ea5f2
-_basic_index, _index, _INT64 = _op['basic_index'], _op['index'], np.dtype(np.int64)
+_basic_index, _index = _op['basic_index'], _op['index']
 
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do),

@@ -347,3 +347,35 @@ def test_names_of_composed_functions(line):
         (slope,) = t.autograd.grad((made * made.detach()).sum(), x, create_graph=True)
         found.append((made.grad_fn.name(), slope.requires_grad if "power" in line else None))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("odd", [0.0, float("nan"), float("inf"), -float("inf")])
+def test_a_few_of_many(odd, largest, dim):
+    "They are found one by one, unless what marks those that were taken is among the numbers."
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        x = t.arange(4000.0).mul(1.3).sin().reshape(10, 400)
+        x[3, 5:399] = odd
+        x = x if dim else x.t().contiguous()
+        values, places = x.topk(8, dim, largest)
+        assert x.gather(dim, places).nan_to_num(7.0).tolist() == values.nan_to_num(7.0).tolist()
+        found.append(values.nan_to_num(7.0).tolist())
+    assert torch.allclose(*map(torch.tensor, found), atol=1e-6)
+
+
+@pytest.mark.parametrize("index", ["i, 0", "0, i", "k", "k, k", "i, k", "k, i", "1:, i", "i, None, k", "..., k", "k, ..., i", "i, i, i", "i + 9, 0"])
+def test_numbers_and_places_in_an_index(index):
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        x, i, k = t.arange(20.0).reshape(5, 4), t.tensor([2, 0, 3]), t.tensor(1)
+        try:
+            found.append(eval(f"x[{index}]", {"x": x, "i": i, "k": k}).tolist())
+        except IndexError as error:
+            found.append(str(error).split("\n")[0])
+    assert found[0] == found[1]

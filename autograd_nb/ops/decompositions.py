@@ -1341,6 +1341,17 @@ def apart_rule(g, out, here, there):
     pull = per_distance(g, out)
     return here * sum(pull, dim=-1, keepdim=True) - matmul(pull, there)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #8ec9ecaf
+def _distances_by_products(x, y):
+    "|x|² - 2xy + |y|², in rows of one product; what is rounded to less than zero is zero."
+    lengths = [added(rows * rows, -1, True) for rows in (x, y)]
+    ones = [xp.ones(total.shape, total.dtype) for total in lengths]
+    left = xp.concatenate([x * x.dtype.type(-2), lengths[0], ones[0]], axis=-1)
+    right = xp.concatenate([y, ones[1], lengths[1]], axis=-1)
+    total = xp.matmul(left, right.swapaxes(-1, -2))
+    xp.maximum(total, 0, out=total)
+    return xp.sqrt(total, out=total)
+
 # %% ../../nbs/ops/09_decompositions.ipynb #911d0243
 def _distances_jvp(tangents, values, out, statics):
     (tx, ty), (x, y), total = tangents, values, None
@@ -1354,12 +1365,17 @@ def _distances_jvp(tangents, values, out, statics):
     batch=batch_of_matrices,
     jvp=_distances_jvp,
     node='CdistBackward0',
-    samples=[(N(3, 2), N(4, 2)), (N(2, 3, 4), N(2, 1, 4))],
+    samples=[
+        (N(3, 2), N(4, 2)),
+        (N(2, 3, 4), N(2, 1, 4)),
+        (N(3, 2), N(4, 2), dict(by_products=True)),
+    ],
 )
-def distances(x, y):
-    """The Euclidean distances of each row of `x` from each row of `y`, for equally many matrices.
-    Where two rows meet, the gradient is zero.
+def distances(x, y, *, by_products=False):
+    """The Euclidean distances of each row of `x` from each row of `y`, for equally many matrices;
+    `by_products`: from one product of matrices. Where two rows meet, the gradient is zero.
     """
+    if by_products: return _distances_by_products(x, y)
     rows, columns, features = x.shape[-2], y.shape[-2], x.shape[-1]
     # one number of all rows after another, the longer side innermost
     if xp.on_host and 0 < features <= 16 and rows * columns >= 128 * features:

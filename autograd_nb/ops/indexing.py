@@ -76,7 +76,7 @@ def basic_index(x, *, index):
     if None not in index: return part
     old = tuple([i for i in index if i is not None])
     cut = x[old if Ellipsis in old else (*old, ...)] if old else x
-    plain = cut is x and x.flags.c_contiguous and 1 not in x.shape
+    plain = cut.size == x.size and x.flags.c_contiguous and 1 not in x.shape
     if plain or not xp.on_host or _reshape_serves(cut, part, index): return cut.reshape(part.shape)
     # NumPy's new dimensions have a stride of 0
     return seen_from(part, part.shape, _strides_of_part(x, index)[0], 0)
@@ -256,7 +256,7 @@ def index(x, *, index, node='IndexBackward0', in_rows=False):
     as `x` does, or `in_rows`.
     """
     found = x[index]
-    if in_rows or x.flags.c_contiguous:
+    if in_rows or x.flags.c_contiguous or found.ndim < 2:
         found = row_major(found)
         return found if 1 not in found.shape else without_gaps(found, tuple(range(found.ndim)))
     order = order_of_read(x, full(index), found.shape)

@@ -67,7 +67,7 @@ _MODES = (
     'use_mm_for_euclid_dist_if_necessary',
     'use_mm_for_euclid_dist',
     'donot_use_mm_for_euclid_dist',
-)  # they are computed alike
+)
 
 @forms('function')
 @castable
@@ -91,21 +91,21 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     if p < 0: raise RuntimeError('cdist only supports non-negative p values')
     F.refuse_kinds(x1, 'h', 'cdist')
     F.one_dtype('expected scalar type {} but found {}', x1, x2)
+    # where PyTorch takes a product of matrices, and sees its result in another shape
+    many = builtins.max(x1._array.shape[-2], x2._array.shape[-2]) > 25
+    by_products = many if compute_mode == _MODES[0] else compute_mode == _MODES[1]
+    by_products = p == 2 and by_products and 0 not in (*x1._array.shape, *x2._array.shape)
     if (
         p == 2
         and x1._array.shape[:-2] == x2._array.shape[:-2]
         and x1._array.dtype == x2._array.dtype
         and x1._array.dtype.kind == 'f'
     ):
-        out = _op['distances'](x1, x2)
+        out = _op['distances'](x1, x2, by_products=by_products)
     else:
         out = _distances(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1, x1, x2)
     rename(out, 'CdistBackward0')
-    # where PyTorch takes a product of matrices, and sees its result in another shape
-    many = builtins.max(x1._array.shape[-2], x2._array.shape[-2]) > 25
-    by_products = many if compute_mode == _MODES[0] else compute_mode == _MODES[1]
-    if p != 2 or not by_products or not out._array.size or not x1._array.shape[-1]: return out
-    return rename(out, 'ViewBackward0', pictured=False)
+    return rename(out, 'ViewBackward0', pictured=False) if by_products else out
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #29130bce
 @forms('function')

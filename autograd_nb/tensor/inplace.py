@@ -12,10 +12,13 @@ import numpy as np
 
 from .. import functions as F
 from ..argument_types import SCALES, refused, todays
+from ..arrays.dtypes import FROM_NUMPY, RANK
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
+from ..graph.errors import result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import TensorBase, tensor_like
+from ..layers.arguments import is_value
 from ..layers.names import rename
 from ..layers.replay import of_arrays
 from ..layers.reshaped import note_shape
@@ -184,11 +187,23 @@ def _kept(x):
     "The numbers of `x` in memory of their own, with its history."
     return x if x.__class__ in WRAPPERS else tensor_like(_copies(x._array)[0], x._node)
 
+def _refuse_wider(x, args, name):
+    """Raise PyTorch's error if the dtype in which `x` and its arguments meet does not fit into `x`:
+    PyTorch looks at that before it asks what the operation is for.
+    """
+    if name[:-1] in COMPARED or not all(map(is_value, args)): return
+    have, want = F._common(x, *args), FROM_NUMPY[x._array.dtype]
+    if RANK[have.category] > RANK[want.category]:
+        raise result_type_error(x, F.TYPE_NAMES[have.name], F._type_name(x))
+
 def _result(x, function, args, kwargs, name, modes):
     """What `function` makes of `x`, into which the operation `name` is going to write it; PyTorch's
     error for arguments of another type.
     """
     try: return _made(x, function, args, kwargs, name, modes)
+    except NotImplementedError:
+        _refuse_wider(x, args, name)
+        raise
     except (AttributeError, TypeError, ValueError):
         wrong = refused(name, args, kwargs, True)
         if wrong is None: raise

@@ -175,6 +175,16 @@ def _same_size(x, first, second, **kwargs):
             f' {shape} should match'
         )
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #63fd06a4
+def _refuse_wider(x, args, name):
+    """Raise PyTorch's error if the dtype in which `x` and its arguments meet does not fit into `x`:
+    PyTorch looks at that before it asks what the operation is for.
+    """
+    if name[:-1] in COMPARED or not all(map(is_value, args)): return
+    have, want = F._common(x, *args), FROM_NUMPY[x._array.dtype]
+    if RANK[have.category] > RANK[want.category]:
+        raise result_type_error(x, F.TYPE_NAMES[have.name], F._type_name(x))
+
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #98c6f18b
 REFUSED = dict(
     abs_=_no_complex, float_power_=_only_double, addmm_=_same_size, baddbmm_=_same_size
@@ -186,15 +196,6 @@ def _copies(array): return (copy_array(array),)
 def _kept(x):
     "The numbers of `x` in memory of their own, with its history."
     return x if x.__class__ in WRAPPERS else tensor_like(_copies(x._array)[0], x._node)
-
-def _refuse_wider(x, args, name):
-    """Raise PyTorch's error if the dtype in which `x` and its arguments meet does not fit into `x`:
-    PyTorch looks at that before it asks what the operation is for.
-    """
-    if name[:-1] in COMPARED or not all(map(is_value, args)): return
-    have, want = F._common(x, *args), FROM_NUMPY[x._array.dtype]
-    if RANK[have.category] > RANK[want.category]:
-        raise result_type_error(x, F.TYPE_NAMES[have.name], F._type_name(x))
 
 def _result(x, function, args, kwargs, name, modes):
     """What `function` makes of `x`, into which the operation `name` is going to write it; PyTorch's

@@ -135,9 +135,14 @@ def need_tensor(value, function, name='input', position=1):
         )
 
 def need_first(value, other, function):
-    "`need_tensor` for a function that takes a number as first operand, beside a tensor."
-    if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
+    """The first operand of a function that takes a number there, beside a tensor or another number,
+    which is made a tensor then; PyTorch's TypeError for anything else.
+    """
+    if isinstance(value, (int, float, complex)):
+        if isinstance(other, TensorBase): return value
+        if isinstance(other, (int, float, complex)): return as_operand(value)
     need_tensor(value, function)
+    return value
 
 def refuse_kinds(x, kinds, words, remedy=''):
     """Raise PyTorch's error if the numbers of a tensor are of one of `kinds`: 'c' complex, 'i'
@@ -490,7 +495,7 @@ def _sum_or_difference(name, input, other, alpha):
 def add(input, other, *old, alpha=1, out=None):
     "`input + alpha * other`."
     if old: return reordered(add, input, other, *old, alpha=alpha, out=out)
-    need_first(input, other, 'add')
+    input = need_first(input, other, 'add')
     return into(out, _sum_or_difference('add', input, other, alpha))
 
 @forms('function method method_', names='sub subtract')
@@ -498,14 +503,14 @@ def add(input, other, *old, alpha=1, out=None):
 def sub(input, other, *old, alpha=1, out=None):
     "`input - alpha * other`."
     if old: return reordered(sub, input, other, *old, alpha=alpha, out=out)
-    need_first(input, other, 'sub')
+    input = need_first(input, other, 'sub')
     return into(out, _sum_or_difference('sub', input, other, alpha))
 
 # %% ../nbs/tensor/02_functions.ipynb #a7890cda
 @forms('function method method_', names='div true_divide divide')
 def div(input, other, *, rounding_mode=None, out=None):
     "`input / other`; `rounding_mode` 'floor' or 'trunc' rounds the quotient."
-    need_first(input, other, 'div')
+    input = need_first(input, other, 'div')
     if rounding_mode is None: return into(out, _op['div'](input, other))
     if rounding_mode in ('floor', 'trunc') and (
         is_differentiable(input, other)
@@ -551,7 +556,7 @@ def _common(*values):
 @forms('function method method_')
 def floor_divide(input, other, *, out=None):
     "The quotient rounded down."
-    need_first(input, other, 'floor_divide')
+    input = need_first(input, other, 'floor_divide')
     op = REGISTRY['floor_divide']
     made = (op.direct if isinstance(input, TensorBase) else op.call)(input, other)
     return into(out, underivable(made, 'aten::floor_divide', input, other))
@@ -607,6 +612,7 @@ def clamp(input, min=None, max=None, *, out=None):
     if input._array.dtype.kind == 'f' and min.__class__ in _LIMITS and max.__class__ in _LIMITS:
         return _clamped(input, min, max, out)
     if isinstance(min, TensorBase) or isinstance(max, TensorBase):
+        _refuse_limits(input, min, max)
         x = input
         if min is not None: x = _op['clamp_min'](x, min)
         if max is not None: x = _op['clamp_max'](x, max)
@@ -616,6 +622,14 @@ def clamp(input, min=None, max=None, *, out=None):
         which = '_max' if min is None else '_min' if max is None else ''
         raise NotImplementedError(f'"clamp{which}_scalar_cpu" not implemented for \'Bool\'')
     return _clamped(input, min, max, out)
+
+def _refuse_limits(input, min, max):
+    "Raise PyTorch's error for tensors as limits in a dtype that `clamp` is not for."
+    limits = [v for v in (min, max) if v is not None]
+    if builtins.any(v._array.dtype.kind == 'c' for v in (input, *limits) if is_tensor(v)):
+        raise NotImplementedError('clamp is not supported for complex types')
+    if len(limits) == 2 and _common(input, *limits).category == 'bool':
+        raise NotImplementedError('"clamp_cpu" not implemented for \'Bool\'')
 
 def _clamped(input, min, max, out):
     made = _op['clamp'](input, min=_held(min, input), max=_held(max, input))

@@ -639,16 +639,20 @@ def matrix_norm(A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None, out=No
         return into(out, _op['vector_norm'](A, ord=2.0, dim=(r, c), keepdim=keepdim))
     if ord in ('nuc', 2, -2):
         s = _op['svdvals'](F.movedim(A, (r, c), (-2, -1)))
-        x = F.sum(s, -1) if ord == 'nuc' else F.amax(s, -1) if ord == 2 else F.amin(s, -1)
+        x = F.sum(s, -1) if ord == 'nuc' else _extreme(s, ord, -1)
         if keepdim:
             for d in sorted((r, c)): x = F.unsqueeze(x, d)
         return into(out, x)
     if ord not in (1, -1, math.inf, -math.inf):
         raise RuntimeError(f'linalg.matrix_norm: Order {ord} not supported.')
     first, second = (r, c) if builtins.abs(ord) == 1 else (c, r)
-    x = _op['vector_norm'](A, ord=1.0, dim=first, keepdim=True)
-    x = (F.amax if ord > 0 else F.amin)(x, second, keepdim=True)
-    return into(out, x if keepdim else F.squeeze(x, (r, c)))
+    x = _op['vector_norm'](A, ord=1.0, dim=first, keepdim=keepdim)
+    return into(out, _extreme(x, ord, second - (not keepdim and second > first), keepdim))
+
+def _extreme(x, ord, dim, keepdim=False):
+    "The largest number along `dim` (0 of none), or the smallest for a negative `ord`."
+    if ord < 0: return F.amin(x, dim, keepdim)
+    return (F.amax if x._array.shape[dim] else F.sum)(x, dim, keepdim)
 
 # %% ../nbs/tensor/05_linalg.ipynb #856f5145
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None, out=None):

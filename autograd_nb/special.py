@@ -119,7 +119,8 @@ def either(name):
             if not isinstance(other, TensorBase):
                 public = name if op.overloaded else f'special_{name}'
                 raise combination_error(public, (input, other))
-            input = as_operand(input, other)
+            # whole numbers, which a small dtype may not hold, become floating ones as they are
+            input = as_operand(input, None if isinstance(input, int) else other)
         return into(out, op.call(input, other), name)
 
     function.__name__ = function.__qualname__ = name

@@ -8,11 +8,13 @@ __all__ = ['is_operand', 'is_value', 'takes_number', 'from_user', 'unfit', 'from
 # %% ../../nbs/layers/23_arguments.ipynb #7338c1cc
 from numpy import generic, ndarray
 
-from ..arrays.numpy_backend import is_array
+from ..arrays.dtypes import scalar_dtype
+from ..arrays.numpy_backend import constant, is_array
 from ..graph.apply import apply
 from ..graph.errors import unfit_operand
-from ..graph.node import BOUND, TensorBase, added_to
-from ..graph.op import Op
+from ..graph.node import BOUND, TensorBase, added_to, tensor_like
+from ..graph.op import TRAITS, Op
+from .replay import constant_input
 
 # %% ../../nbs/layers/23_arguments.ipynb #472bde72
 def is_operand(a):
@@ -30,6 +32,8 @@ def takes_number(self, i, a, args):
     return self.numbers == 'either' and not is_array(a) and isinstance(args[-1], TensorBase)
 
 # %% ../../nbs/layers/23_arguments.ipynb #b6040905
+TRAITS['of_numbers'] = False  # whether all operands may be numbers, as in `torch.mul(2, 3)`
+
 @added_to(Op)
 def from_user(self, *args, **statics):
     "`general`, after a look at what a user has passed."
@@ -44,6 +48,9 @@ def unfit(op, i, args, statics):
     "What becomes of a call with an argument that is neither a tensor nor an operand."
     kind = type(args[i])
     if BOUND['answers'](kind): return BOUND['answer'](op, args, statics)
+    if op.of_numbers and all(isinstance(a, (int, float, complex)) for a in args):
+        first = tensor_like(constant(args[0], scalar_dtype(args[0]).numpy).copy())
+        return op.from_user(constant_input(first), *args[1:], **statics)
     if i and op.name in ('eq', 'ne'): return NotImplemented
     raise unfit_operand(op, i, kind, args)
 

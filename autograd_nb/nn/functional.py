@@ -408,7 +408,6 @@ def dropout(input, p=0.5, training=True, inplace=False):
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
-    if training and 0 < p < 1 and input._array.dtype.kind in 'biu': raise _no_float(input)
     return _masked(input, input._array.shape, p, training, inplace)
 
 def _coins(input, shape, p):
@@ -442,6 +441,7 @@ def scaled_coins(coins, dtype, p):
 def _masked(input, shape, p, training, inplace=False):
     need_tensor(input, 'dropout')
     if p == 0 or not training or not input._array.size: return input
+    if p < 1 and input._array.dtype.kind in 'biu': raise _no_float(input)
     dtype, library, coins = (
         input._array.dtype,
         library_of(input._array),
@@ -461,7 +461,10 @@ def _alpha_masked(input, shape, p, training, inplace):
         raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
     if p == 0 or not training or not input._array.size: return input
     dtype = input._array.dtype
-    if p == 1: return input.mul_(0.0) if inplace else input * 0.0
+    if p < 1 and dtype.kind in 'biu': raise _no_float(input)
+    if p == 1:
+        zero = 0 if dtype.kind in 'iu' else 0.0
+        return input.mul_(zero) if inplace else input * zero
     low = 1.7580993408473766  # SELU ends at minus this on the left
     a = 1 / math.sqrt((low * low * p + 1) * (1 - p))
     coins = _coins(input, shape, 1 - p)

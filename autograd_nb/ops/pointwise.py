@@ -82,7 +82,7 @@ def rsub(x, y):
 
 rsub.vjp(x=lambda g: -g, y=lambda g: g)
 
-@binary(np.multiply, mixes=True, numbers='either', symbol='*',
+@binary(np.multiply, mixes=True, numbers='either', of_numbers=True, symbol='*',
     forms='function method method_', names='mul multiply')
 def mul(x, y):
     "`x * y`."

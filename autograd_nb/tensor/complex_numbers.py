@@ -61,8 +61,8 @@ def _need_parts(first, second, function, *names):
 @forms('function')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
-    F.refuse_kinds(abs, 'h', 'polar_cpu')
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
+    F.refuse_kinds(abs, 'h', 'polar_cpu')
     return into(out, _op['polar'](abs, angle))
 
 @forms('function')

@@ -144,6 +144,8 @@ def clamp_max(input, max, *, out=None):
 @forms('function method method_')
 def heaviside(input, values, *, out=None):
     "0 where `input` is negative or NaN, 1 where positive, `values` where zero."
+    for x in (input, values):
+        F.refuse_kinds(x, 'c', 'heaviside is not yet implemented for complex tensors.')
     if input._array.dtype != values._array.dtype:
         raise RuntimeError('heaviside is not yet implemented for tensors with different dtypes.')
     made = _op['heaviside'](input, values)

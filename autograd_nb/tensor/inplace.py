@@ -12,10 +12,13 @@ import numpy as np
 
 from .. import functions as F
 from ..argument_types import SCALES, refused, todays
+from ..arrays.dtypes import FROM_NUMPY, RANK
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
+from ..graph.errors import result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import TensorBase, tensor_like
+from ..layers.arguments import is_value
 from ..layers.names import rename
 from ..layers.replay import of_arrays
 from ..layers.reshaped import note_shape
@@ -172,6 +175,16 @@ def _same_size(x, first, second, **kwargs):
             f' {shape} should match'
         )
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #63fd06a4
+def _refuse_wider(x, args, name):
+    """Raise PyTorch's error if the dtype in which `x` and its arguments meet does not fit into `x`:
+    PyTorch looks at that before it asks what the operation is for.
+    """
+    if name[:-1] in COMPARED or not all(map(is_value, args)): return
+    have, want = F._common(x, *args), FROM_NUMPY[x._array.dtype]
+    if RANK[have.category] > RANK[want.category]:
+        raise result_type_error(x, F.TYPE_NAMES[have.name], F._type_name(x))
+
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #98c6f18b
 REFUSED = dict(
     abs_=_no_complex, float_power_=_only_double, addmm_=_same_size, baddbmm_=_same_size
@@ -189,6 +202,9 @@ def _result(x, function, args, kwargs, name, modes):
     error for arguments of another type.
     """
     try: return _made(x, function, args, kwargs, name, modes)
+    except NotImplementedError:
+        _refuse_wider(x, args, name)
+        raise
     except (AttributeError, TypeError, ValueError):
         wrong = refused(name, args, kwargs, True)
         if wrong is None: raise

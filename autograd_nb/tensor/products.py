@@ -44,6 +44,7 @@ def tensordot(a, b, dims=2, out=None):
         da, db = ([v] if isinstance(v, int) else list(v) for v in dims)
     if len(da) != len(db):
         raise RuntimeError('both dimension lists should have same length')
+    if a._array.dtype != b._array.dtype: raise RuntimeError('both inputs should have same dtype')
     da, db = [dim_of(d, a._array.ndim) for d in da], [dim_of(d, b._array.ndim) for d in db]
     for i, j in zip(da, db):
         if a._array.shape[i] == 1: b = F.sum(b, j, True, dtype=b.dtype)

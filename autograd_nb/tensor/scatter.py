@@ -396,12 +396,27 @@ def nonzero_static(input, *, size, fill_value=-1):
 @device_agnostic
 def unravel_index(indices, shape):
     "Places counted in a flattened tensor, as one index per dimension."
+    if indices._array.dtype.kind not in 'iu':
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not isinstance(shape, (int, tuple, list)):
+        raise TypeError(
+            f"expected 'shape' to be int or sequence of ints, but got {type(shape)}"
+        )
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    return (
-        ()
-        if not shape
-        else F.unbind(tensor_like(np.stack(np.unravel_index(indices._array, shape), -1)), -1)
-    )
+    for size in shape:
+        if not isinstance(size, (int, np.integer)):
+            raise TypeError(
+                f"expected 'shape' sequence to only contain ints, but got {type(size)}"
+            )
+    if min(shape, default=0) < 0:
+        raise ValueError(f"'shape' cannot have negative values, but got {shape}")
+    if not shape: return ()
+    # places beyond the end begin anew, and those before the start count back from it
+    rest, places = indices._array.astype(np.int64), []
+    for size in reversed(shape):
+        rest, place = np.divmod(rest, size) if size else (rest, rest)
+        places.append(place)
+    return F.unbind(tensor_like(np.stack(places[::-1], -1)), -1)
 
 @forms('method')
 def fill_diagonal_(input, fill_value, wrap=False):

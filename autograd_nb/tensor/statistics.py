@@ -35,6 +35,8 @@ def _missing(input):
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
     F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
+    if dtype is not None and dtype.is_complex:
+        F.refuse_kinds(cast(input, dtype), 'c', 'nansum_cpu')
     bad = _missing(input)
     if bad is None: return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
     kept = F.masked_fill(input, bad, 0)

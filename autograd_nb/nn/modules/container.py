@@ -415,6 +415,11 @@ class _Changing:
         out.update(other)
         return out
 
+    def __ror__(self, other):
+        out = other.copy()
+        out.update(self)
+        return out
+
     def __ior__(self, other):
         self.update(other)
         return self

@@ -415,10 +415,7 @@ class _Changing:
         out.update(other)
         return out
 
-    def __ror__(self, other):
-        out = other.copy()
-        out.update(self)
-        return out
+    def __ror__(self, other): return {**other, **dict(self.items())}
 
     def __ior__(self, other):
         self.update(other)

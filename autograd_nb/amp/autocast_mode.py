@@ -244,29 +244,41 @@ def set_autocast_dtype(device_type, dtype):
     _STATE.dtype[_known(device_type)] = dtype
 
 # %% ../../nbs/amp/01_autocast.ipynb #c0ffee14
+def _outdated(name, instead):
+    warnings.warn(
+        f'torch.{name} is deprecated. Please use torch.{instead} instead.', DeprecationWarning,
+        stacklevel=3,
+    )
+
 def is_autocast_cpu_enabled():
     "Whether autocast is on for the CPU."
+    _outdated('is_autocast_cpu_enabled()', "is_autocast_enabled('cpu')")
     return is_autocast_enabled('cpu')
 
 def set_autocast_cpu_enabled(enabled):
     "Switch autocast on or off for the CPU."
+    _outdated('set_autocast_cpu_enabled(enabled)', "set_autocast_enabled('cpu', enabled)")
     set_autocast_enabled('cpu', enabled)
 
 def get_autocast_cpu_dtype():
     "The dtype of products on the CPU."
+    _outdated('get_autocast_cpu_dtype()', "get_autocast_dtype('cpu')")
     return get_autocast_dtype('cpu')
 
 def set_autocast_cpu_dtype(dtype):
     "Choose the dtype of products on the CPU."
+    _outdated('set_autocast_cpu_dtype(dtype)', "set_autocast_dtype('cpu', dtype)")
     set_autocast_dtype('cpu', dtype)
 
 # %% ../../nbs/amp/01_autocast.ipynb #4cdc9760
 def get_autocast_gpu_dtype():
     "The dtype of products on a GPU."
+    _outdated('get_autocast_gpu_dtype()', "get_autocast_dtype('cuda')")
     return get_autocast_dtype('cuda')
 
 def set_autocast_gpu_dtype(dtype):
     "Choose the dtype of products on a GPU."
+    _outdated('set_autocast_gpu_dtype(dtype)', "set_autocast_dtype('cuda', dtype)")
     set_autocast_dtype('cuda', dtype)
 
 def is_autocast_cache_enabled():

@@ -21,6 +21,12 @@ def is_anomaly_check_nan_enabled():
 
 def set_anomaly_enabled(enabled, check_nan=True):
     "Turn anomaly detection on or off, in all threads."
+    for place, (name, value) in enumerate(dict(enabled=enabled, check_nan=check_nan).items(), 1):
+        if not isinstance(value, bool):
+            raise TypeError(
+                f"set_anomaly_enabled(): argument '{name}' (position {place}) must be bool, not"
+                f' {type(value).__name__}'
+            )
     SWITCH.watch(enabled, check_nan)
 
 class set_detect_anomaly:
@@ -35,7 +41,7 @@ class set_detect_anomaly:
 
     def __init__(self, mode, check_nan=True):
         self.prev, self.prev_check_nan = SWITCH.anomaly, SWITCH.check_nan
-        SWITCH.watch(mode, check_nan)
+        set_anomaly_enabled(mode, check_nan)
 
     def __enter__(self): pass
 

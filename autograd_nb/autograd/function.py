@@ -650,7 +650,7 @@ def call_forward(cls, ctx, args, kwargs):
         if not _is_setup_context_defined(cls.setup_context):
             return cls.forward(ctx.ctx, *args, **kwargs)
         output = cls.forward(*args, **kwargs)
-        cls.setup_context(ctx.ctx, args, output)
+        cls.setup_context(ctx.ctx, tuple(args), output)
         return output
     finally:
         LOCAL.modes.record(before)

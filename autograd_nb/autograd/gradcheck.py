@@ -361,7 +361,7 @@ Comparison.__doc__ = (
 )
 
 def _differentiable(outputs):
-    return tuple(o for o in _tuple(outputs) if isinstance(o, TensorBase) and o.requires_grad)
+    return tuple(o for o in _tuple(outputs) if o.requires_grad)
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #3b677682
 def _parts(func, inputs, forward):

@@ -64,18 +64,20 @@ class _Bounded(Constraint):
         )
 
 # %% ../../nbs/distributions/01_constraints.ipynb #8c973463
+def _class(name, base, **body):
+    "A class that stands in this module under its name, where `pickle` looks for it."
+    made = globals()[name] = type(name, (base,), {**body, '__module__': __name__})
+    return made
+
 def _constraint(name, check, event_dim=0, is_discrete=False, on_arrays=False):
     "A class of constraints without bounds."
-    return type(
+    return _class(
         name,
-        (Constraint,),
-        dict(
-            check=lambda self, value: check(value),
-            event_dim=event_dim,
-            is_discrete=is_discrete,
-            on_arrays=on_arrays,
-            __module__=__name__,
-        ),
+        Constraint,
+        check=lambda self, value: check(value),
+        event_dim=event_dim,
+        is_discrete=is_discrete,
+        on_arrays=on_arrays,
     )
 
 def _bounded(name, bounds, check, event_dim=0, is_discrete=False):
@@ -87,17 +89,14 @@ def _bounded(name, bounds, check, event_dim=0, is_discrete=False):
             raise TypeError(f'{name}() takes {" and ".join(bounds)}')
         _Bounded.__init__(self, **given)
 
-    return type(
+    return _class(
         name,
-        (_Bounded,),
-        dict(
-            __init__=__init__,
-            check=lambda self, value: check(value, *(getattr(self, b) for b in bounds)),
-            event_dim=event_dim,
-            is_discrete=is_discrete,
-            on_arrays=True,
-            __module__=__name__,
-        ),
+        _Bounded,
+        __init__=__init__,
+        check=lambda self, value: check(value, *(getattr(self, b) for b in bounds)),
+        event_dim=event_dim,
+        is_discrete=is_discrete,
+        on_arrays=True,
     )
 
 # %% ../../nbs/distributions/01_constraints.ipynb #c0ffee15

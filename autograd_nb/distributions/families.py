@@ -488,6 +488,12 @@ class Multinomial(_FromCategorical):
         if not isinstance(total_count, int):
             raise NotImplementedError('inhomogeneous total_count is not supported')
         self.total_count, self._categorical = total_count, Categorical(probs=probs, logits=logits)
+        if total_count < 0:
+            raise ValueError(
+                f'Expected parameter total_count (Tensor of shape {tuple(self.probs.shape)}) of'
+                ' distribution Multinomial to satisfy the constraint'
+                f' {constraints.nonnegative_integer!r}, but found invalid values:\n{total_count}'
+            )
         super().__init__(
             self._categorical.batch_shape, self._categorical.param_shape[-1:],
             validate_args=validate_args,

@@ -15,7 +15,7 @@ from ..arrays.cupy_backend import generator_for
 from ..arrays.random import gamma
 from ..arrays.topics import take_topics
 from ..autograd.function import Function
-from ..creation import full_like
+from ..creation import as_tensor, full_like
 from . import constraints
 from autograd_nb.distributions.distribution import (
     Distribution, ExponentialFamily, broadcast_all, standard_normal
@@ -154,6 +154,7 @@ class Gamma(ExponentialFamily):
         )
 
     def log_prob(self, value):
+        value = as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
         if self._validate_args: self._validate_sample(value)
         c = self.concentration
         return c.xlogy(self.rate) + (c - 1).xlogy(value) - self.rate * value - c.lgamma()

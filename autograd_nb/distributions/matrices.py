@@ -226,7 +226,6 @@ class Wishart(ByFactor):
     Drawn after Bartlett.
     """
 
-    arg_constraints = {**MATRICES, 'df': constraints.greater_than(0)}
     parameters = {'df': 0, **dict.fromkeys(MATRICES, 2), '_factor': 2}
     support, has_rsample = constraints.positive_definite, True
 
@@ -311,6 +310,10 @@ class _WishartFacts:
 # %% ../../nbs/distributions/09_matrices.ipynb #41e8dc2b
 class _WishartDensity:
     "Densities."
+
+    @property
+    def arg_constraints(self):
+        return {**MATRICES, 'df': constraints.greater_than(self._event_shape[-1] - 1)}
 
     def _half_log_det(self): return _diagonal(self._factor).log().sum(-1)
 

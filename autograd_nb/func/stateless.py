@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from ..functions import stack
 from ..graph.modes import no_grad
+from ..graph.node import TensorBase
 
 # %% ../../nbs/func/03_stateless.ipynb #d65cd76f
 def _merged(dicts):
@@ -52,6 +53,9 @@ def _places(module):
 def replaced(module, tensors, tie_weights=True, strict=False):
     "Inside, `module` uses the given tensors (a dictionary by name) in place of its own."
     places = _places(module)
+    for value in tensors.values():
+        if value is not None and not isinstance(value, TensorBase):
+            raise TypeError(f'{value} is not an instance of torch.Tensor')
     if strict: _check_names(module, places, tensors, tie_weights)
     chosen = {k: v for k, v in tensors.items() if k in places}
     if tie_weights: _tie(places, tensors, chosen)

@@ -422,6 +422,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             raise ValueError(f'Expected positive integer T_0, but got {T_0}')
         if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f'Expected integer T_mult >= 1, but got {T_mult}')
+        if not isinstance(eta_min, (float, int)):
+            raise ValueError(
+                f'Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}'
+            )
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min, self.T_cur = T_mult, eta_min, last_epoch
         super().__init__(optimizer, last_epoch)

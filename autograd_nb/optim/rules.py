@@ -37,6 +37,7 @@ def check_rate(lr, foreach=None, capturable=False):
 
 def check_betas(betas, foreach=None, capturable=False):
     "Raise ValueError unless both `betas` lie between 0 and 1 (excluded)."
+    betas = betas[0], betas[1]
     tensors = [isinstance(b, TensorBase) for b in betas]
     if any(tensors) and not all(tensors):
         raise ValueError('betas must be either both floats or both Tensors')
@@ -143,6 +144,7 @@ class Adam(Elementwise):
         check_rate(lr, foreach, capturable)
         check('epsilon value', eps)
         check_betas(betas, foreach, capturable)
+        if isinstance(betas, list): betas = tuple(betas)
         check('weight_decay value', weight_decay)
         super().__init__(
             params,

@@ -209,8 +209,6 @@ def random_split(dataset, lengths, generator=default_generator):
 class Sampler:
     "The base of samplers: subclasses define `__iter__()`, which yields indices."
 
-    def __init__(self, data_source=None): pass
-
     def __class_getitem__(cls, item): return cls
 
     def __iter__(self):

@@ -415,6 +415,8 @@ class _Changing:
         out.update(other)
         return out
 
+    def __ror__(self, other): return {**other, **dict(self.items())}
+
     def __ior__(self, other):
         self.update(other)
         return self

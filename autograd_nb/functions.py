@@ -7,19 +7,20 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'refuse_kinds', 'as_int', 'need_operands', 'need_tensors', 'outdated', 'as_operand', 'dim_of',
-           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'warn_of_imaginary',
-           'cast', 'refuse_growth', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub',
-           'rdiv', 'pow', 'rpow', 'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
-           'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul',
-           'matmul_sign', 'outer', 'one_dtype', 'need_product', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace',
-           'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim',
-           'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
-           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
-           'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
-           'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
-           'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
-           'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
+           'refuse_kinds', 'refuse_complex_gradient', 'as_int', 'need_operands', 'need_tensors', 'outdated',
+           'as_operand', 'dim_of', 'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into',
+           'warn_of_imaginary', 'cast', 'refuse_growth', 'add', 'sub', 'div', 'is_differentiable', 'underivable',
+           'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul',
+           'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax',
+           'count_nonzero', 'matmul', 'matmul_sign', 'outer', 'one_dtype', 'need_product', 'addmm', 'addmv', 'baddbmm',
+           'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute',
+           'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
+           'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
+           'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag',
+           'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'take',
+           'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median',
+           'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex',
+           'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -156,6 +157,13 @@ def refuse_kinds(x, kinds, words, remedy=''):
     name = _type_name(x)
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
     raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
+
+def refuse_complex_gradient(input, name):
+    "Raise PyTorch's error if complex numbers require their gradient through the function `name`."
+    if input._array.dtype.kind != 'c' or LOCAL.modes.no_record or not input.requires_grad: return
+    raise RuntimeError(
+        f'{name} does not support automatic differentiation for outputs with complex dtype.'
+    )
 
 # %% ../nbs/tensor/02_functions.ipynb #20c8d9ce
 def as_int(value, function, name, position):

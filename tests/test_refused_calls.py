@@ -316,6 +316,18 @@ torch.searchsorted(m[0], m, sorter=torch.tensor([0, 1, 2]).int())
 torch.searchsorted(z, m)
 torch.searchsorted(z, 1)
 torch.searchsorted(m, 1)
+torch.hypot(m, torch.ones(2, dtype=torch.complex64))
+torch.ones(2, dtype=torch.complex64) > m
+torch.nn.functional.huber_loss(m, torch.ones(2, dtype=torch.complex64))
+torch.atan2(m, m + 1j)
+torch.bitwise_and(m, m + 1j)
+m.scatter_(0, torch.zeros(2, 3).long(), m)
+m.index_add_(0, torch.tensor([0, 1]), m)
+m.index_put_((torch.tensor([0, 1]),), m)
+m.__setitem__(torch.tensor([1, 0]), m)
+(i := torch.tensor([0, 1])).put_(i, torch.tensor([1, 0]))
+torch.vmap(lambda v: v.flip(-1))(torch.ones(2))
+torch.nan_to_num(torch.ones(2, dtype=torch.complex64, requires_grad=True))
 """.strip().splitlines()
 
 

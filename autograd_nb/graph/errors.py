@@ -14,7 +14,7 @@ __all__ = ['ERROR_TRAITS', 'user_frames', 'variables', 'line_of', 'location', 's
            'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range', 'dim_error', 'count_error',
            'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error', 'row_error',
            'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error', 'misfit_error',
-           'better_error', 'refuse_masks', 'explain']
+           'better_error', 'shared_dtype', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/09_errors.ipynb #75cd43f4
 import ast
@@ -25,7 +25,7 @@ from functools import lru_cache, wraps
 from itertools import islice
 from numpy import broadcast_shapes, ndarray, zeros
 
-from ..arrays.dtypes import FROM_NUMPY, scalar_dtype, type_name
+from ..arrays.dtypes import FROM_NUMPY, result_dtype, scalar_dtype, type_name
 
 # %% ../../nbs/graph/09_errors.ipynb #96016853
 # `copy.deepcopy`, say, calls back into the package
@@ -1683,14 +1683,21 @@ def better_error(error, op, args, statics):
         and op.ufunc is not None
         and 'not supported for the input types' in str(error)
     ):
+        misfit = misfit_error(op, given, statics)
+        if misfit is not None: return misfit
         tensors = [a for a in given if hasattr(a, '_array')]
         wrong = next((a for a in tensors if a._array.dtype.kind in 'fcV'), tensors[0])
-        number = next((a for a in given if isinstance(a, (float, complex))), None)
-        if number is None or dtype_name(wrong)[0] not in 'biu': kind = wrong._array.dtype
-        else: kind = scalar_dtype(number).numpy
-        words = unfit_kind(op, kind)
-        return kind_error(words, wrong)
+        return kind_error(unfit_kind(op, shared_dtype(given)), wrong)
+    if type(error).__name__ == 'AxisError': return dim_error(error.axis, error.ndim, given[0])
     return misfit_error(op, given, statics)
+
+def shared_dtype(operands):
+    "The dtype of NumPy's that tensors and numbers have as operands of one operation."
+    arrays = [a._array for a in operands if hasattr(a, '_array')]
+    numbers = [scalar_dtype(a) for a in operands if not hasattr(a, '_array')]
+    several = [FROM_NUMPY[a.dtype] for a in arrays if a.ndim]
+    single = [FROM_NUMPY[a.dtype] for a in arrays if not a.ndim]
+    return result_dtype(tuple(several), tuple(single), tuple(numbers)).numpy
 
 
 # %% ../../nbs/graph/09_errors.ipynb #1c6c1696
@@ -1716,6 +1723,9 @@ def explain(error, op, args, statics):
                 and shape_of(args[0])[-1:] != shape_of(args[1])[-1:]
             ):
                 raise linear_error(*args[:2]) from None
+            if error.args and str(error).startswith('"'):  # kernels are chosen after shapes
+                misfit = misfit_error(op, [a for a in args if a is not None], statics)
+                if misfit is not None: raise misfit from None
             if isinstance(error, HintedError) or not error.args: raise error
             raise teach(error, *args[:3], instead=op.remedy) from None
         better = better_error(error, op, args, statics)
@@ -1726,4 +1736,5 @@ def explain(error, op, args, statics):
         )
         raise error
     finally:
-        error = better = None  # an error that is held by a frame of its own traceback is a cycle
+        # an error that is held by a frame of its own traceback is a cycle
+        error = better = misfit = None

@@ -873,21 +873,13 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     "`input` divided by its `p`-norm along `dim`, or by `eps` where the norm is smaller."
     return F.into(out, input / F.norm(input, p, dim, True).clamp(min=eps).expand_as(input))
 
-# %% ../../nbs/nn/03_functional.ipynb #c424d92c
-def _refuse_complex(input, name):
-    "Refuse complex numbers that require grad."
-    if LOCAL.modes.no_record or not input.requires_grad: return
-    raise RuntimeError(
-        f'{name} does not support automatic differentiation for outputs with complex dtype.'
-    )
-
 # %% ../../nbs/nn/03_functional.ipynb #9b24754d
 def _unary(name, doc):
     op, in_place, refuses = _op[name], name + '_', name == 'silu'
 
     def function(input, inplace=False):
         need_tensor(input, name)
-        if refuses and input._array.dtype.kind == 'c': _refuse_complex(input, name)
+        if refuses: F.refuse_complex_gradient(input, name)
         if not inplace: return op(input)
         if input._node is not None or input._meta is not None: may_write(input, (), in_place)
         return overwrite(input, op(input), in_place)

@@ -113,6 +113,7 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None):
     """`input` with NaN and the infinities replaced; by default by 0 and the largest numbers of the
     dtype.
     """
+    F.refuse_complex_gradient(input, 'nan_to_num')
     if input._array.dtype == bfloat16.numpy:  # whose largest number is not that of float32
         most = finfo(bfloat16).max
         posinf, neginf = most if posinf is None else posinf, -most if neginf is None else neginf

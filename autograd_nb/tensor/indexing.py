@@ -225,6 +225,8 @@ class Writing:
                 first, arrays = F._basic_first(index)
                 target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
                 rest = arrays
+                if given.size > 1 and not LOCAL.modes.transforms:
+                    refuse_overlap(target._memory, given, at_indices=True)
                 put = REGISTRY['index_put'].call(target, cast(value, self.dtype), index=rest)
         except (IndexError, ValueError) as error:
             raise F._index_error(error, rest, target._array.shape) from None

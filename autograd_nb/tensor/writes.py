@@ -82,12 +82,17 @@ def _is_dense(array):
 
 def _steps(array): return [s for s, n in zip(array.strides, array.shape) if n != 1]
 
-def refuse_overlap(array, other):
-    "Raise PyTorch's error if `other`, an input, shares part of the memory that is to be written."
+def refuse_overlap(array, other, at_indices=False):
+    """Raise PyTorch's error if `other`, an input, shares part of the memory that is to be written:
+    all of it is allowed where each element is read before it is written, but not `at_indices`.
+    """
     if storage_of(array) is not storage_of(other) or not np.may_share_memory(array, other):
         return
+    if at_indices and array is other: raise overlap_error()
     if address(array) == address(other) and array.size == other.size:
-        if array.strides == other.strides: return
+        if array.strides == other.strides:
+            if at_indices and _is_dense(array): raise overlap_error()
+            return
         # the strides of single elements say nothing
         if array.shape == other.shape and _steps(array) == _steps(other) != []: return
     # what lies between may be free of both: PyTorch does not look closer either

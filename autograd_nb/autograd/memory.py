@@ -17,7 +17,7 @@ from numpy import ndarray
 from ..arrays.memory import census, size
 from ..arrays.numpy_backend import storage_of
 from ..arrays.topics import take_topics
-from ..graph.errors import line_of, location
+from ..graph.errors import line_of, location, variables
 from ..graph.modes import next_sequence_number
 from ..graph.node import AccumulateGrad, Node, OutputEdge, TensorBase, node_at
 from ..layers.extras import GradBox, TensorExtras
@@ -124,12 +124,10 @@ class _Index:
         for f in frames:
             if id(f) in skipped or not f.f_code.co_flags & inspect.CO_OPTIMIZED:
                 continue
-            values = f.f_locals
-            for name, value in values.items():
+            for name, value in variables(f).items():
                 self.locals.setdefault(id(value), []).append(
                     (name, f.f_code, f.f_lineno, f is here)
                 )
-            values.clear()  # this copy of the variables would keep them alive by itself
         f = here = top = None  # a frame that refers to itself would outlive this call
         frames.clear()
         self.modules = {

@@ -31,7 +31,7 @@ from autograd_nb.functions import (
 )
 from .transforms.levels import WRAPPERS, chance, draw, like, looped_over, no_out
 from .graph.modes import LOCAL, SWITCH
-from .layers.replay import constant_input, replayed_as_call
+from .layers.replay import constant_input, escapes, replayed_as_call
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
@@ -285,6 +285,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
             UserWarning,
             stacklevel=2,
         )
+        escapes(data, 'torch.tensor(x); x.detach().clone() can be replayed')
     dtype, index = _settled(dtype, device)
     array = _array_of(data, dtype)
     out = tensor_like(array)

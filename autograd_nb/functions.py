@@ -58,7 +58,7 @@ from autograd_nb.argument_types import (
     warn_once
 )
 from .layers.casting import castable
-from .layers.replay import constant_input, of_arrays, replayed_as_call
+from .layers.replay import constant_input, escapes, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
 from .layers.conjugate_views import PLAIN, bits_of, put
@@ -1889,6 +1889,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 def _repeats(repeats):
     "The array of a tensor `repeats`. Raises PyTorch's errors for what cannot be one."
+    if isinstance(repeats, TensorBase): escapes(repeats, 'how often something is repeated')
     times = repeats._array if isinstance(repeats, TensorBase) else np.asarray(repeats)
     if times.dtype.kind not in 'iu':
         raise NotImplementedError(
@@ -2258,11 +2259,16 @@ _MASKS_OF_BYTES = (
     'indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.'
 )
 
+def _one_place(i):
+    "The number in a tensor of one, as an index: a view, as in PyTorch, of what it names now."
+    escapes(i, 'an index of one number; x.index_select(0, i) can be replayed')
+    return int(i._array)
+
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
     number = not a.ndim and a.dtype.kind in 'iu' and a.dtype != np.uint8
-    if number and is_array(a): return int(a), True
+    if number and is_array(a): return _one_place(i), True
     if a.dtype.char not in '?Bilq':
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
@@ -2274,6 +2280,7 @@ def _tensor_entry(i):
 
 def _bare(v):
     if not isinstance(v, TensorBase): return v
+    escapes(v, 'a list that is an index')
     return v.item() if is_on_device(v._array) else v._array
 
 # %% ../nbs/tensor/02_functions.ipynb #f00e6b40
@@ -2355,7 +2362,7 @@ def _numbers_and_places(index, ndim):
             else:
                 a = getattr(i, '_bare', None)
                 if a.__class__ is not np.ndarray or a.dtype is not _INT64: return None
-                i = a if a.ndim else int(a)
+                i = a if a.ndim else _one_place(i)
                 basic = basic and not a.ndim
         room -= i is not None and i is not Ellipsis
         out.append(i)
@@ -2677,6 +2684,7 @@ def masked_select(input, mask, *, out=None):
             ' Please file an issue at https://github.com/pytorch/pytorch/issues if you need this'
             ' feature. (torch.where(mask, x, 0) keeps the shape.)'
         )
+    escapes(mask, 'masked_select(), whose size they decide; torch.where keeps the shape')
     x, m = (
         (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
     )
@@ -2816,6 +2824,7 @@ def nonzero(input, *, as_tuple=False, out=None):
     if out is not None: return into(out, nonzero(input))
     if input._array.__class__ is BatchedArray:
         raise dynamic_error('where' if as_tuple else 'nonzero')
+    escapes(input, 'nonzero(), whose size they decide; nonzero_static keeps the shape')
     if not input._array.ndim:
         hits = int(builtins.bool(input._array))
         return (
@@ -2924,6 +2933,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     if input._array.__class__ is BatchedArray: raise dynamic_error('_unique2')
     name = '_unique2' if dim is None else 'unique_dim'
     if dim is not None: dim = dim_of(dim, input._array.ndim)
+    escapes(input, 'unique(), whose size they decide')
     values, inverse, counts = _distinct(input._array, dim)
     out = (
         [underivable(tensor_like(values), name, input)]
@@ -2986,8 +2996,7 @@ def one_hot(input, num_classes=-1):
         raise RuntimeError('one_hot is only applicable to index tensor of type LongTensor.')
     # as in PyTorch, nobody waits for the device to look
     known = input.__class__ not in WRAPPERS and not is_on_device(input._array)
-    if num_classes == -1 and LOCAL.modes.tape is not None:
-        LOCAL.modes.tape.escapes(input, 'its largest class (name num_classes)')
+    if num_classes == -1: escapes(input, 'its largest class (name num_classes)')
     if num_classes == -1 and not input._array.size:
         raise RuntimeError('Can not infer total number of classes from empty tensor.')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
@@ -3010,6 +3019,7 @@ def equal(input, other):
             'Batching rule not implemented for aten::equal. We could not generate a fallback.'
             ' (Examples may differ, so there is no single answer; compare with == and reduce.)'
         )
+    escapes(input, 'equal()')
     return builtins.bool(
         input._array.shape == other._array.shape and np.array_equal(input._array, other._array)
     )
@@ -3054,6 +3064,7 @@ def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
             " https://github.com/pytorch/pytorch/issues if you need this feature. (Examples may"
             " differ, so there is no single answer.)"
         )
+    escapes(input, 'allclose()')
     return builtins.bool(np.isclose(input._array, other._array, rtol, atol, equal_nan).all())
 
 # %% ../nbs/tensor/02_functions.ipynb #9dcdc2b4

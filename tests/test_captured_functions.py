@@ -285,3 +285,43 @@ def test_an_operation_is_written_down_at_its_first_use_as_at_any_later_one(op):
         found.append((type(out), out.name, list(written)))
     del SCOPES[scopes:]
     assert found[0] == found[1] and found[0][0] is Sign and written
+
+
+# Numbers of tensors that decide something outside of operations: a place, a size, a truth.
+LEAVING = """
+x[t] | x[t, 0] | x[:, t] | x[..., t] | x[v[0], v] | x[v, 0] | x[[v[0], v[1]]] | x[v] | x[v > 0] | x[:t] | x[t:] | x[t[None]][0]
+x.select(0, t) | x.narrow(0, t, 1) | x.index_select(0, t) | x.take(t) | x.roll(t, 0) | x.repeat(t, 1) | x.split(t + 1)[0] | x.chunk(t + 1)[0] | x.diagonal(t) | x.tril(t)
+x.repeat_interleave(t + 1) | x.repeat_interleave(v + 1, 0) | torch.repeat_interleave(v) | x.masked_select((v > 0)[:, None]) | x.masked_select(x > t)
+torch.full((2,), t) | torch.arange(t) | torch.zeros((t, 2)) | torch.linspace(t, 5, 3) | torch.tensor(t) | torch.tensor(v) | torch.tensor([t, 1]) | x.new_tensor(v) | torch.as_tensor(v)
+torch.clamp(x, t, t + 1) | torch.where(x > 4, x, t) | torch.add(x, x, alpha=t) | x**t | x.masked_fill(x > 4, t) | x.index_fill(0, v, t) | (x * 1).fill_(t) | F.pad(x, (1, 1), value=t)
+x.sum(t % 2) | x.softmax(t % 2) | x.transpose(t % 2, 1) | x.topk(t + 1)[0] | x.quantile(t / 2.0) | x.round(decimals=t) | x.norm(t + 1) | x.expand(t + 1, 3, 4) | x.unfold(1, t + 1, 1)
+torch.nonzero(v) | torch.nonzero(v).shape[0] * x | torch.where(v > 0)[0] | torch.argwhere(v > 1) | torch.unique(v) | len(torch.unique(v)) * x | torch.unique_consecutive(v) | len(torch.unique_consecutive(v)) * x
+torch.bincount(v) | F.one_hot(v) | F.one_hot(v, 4) | torch.equal(v, first) * x | torch.allclose(v, first) * x | (v == first).all() * x | bool((v == first).all()) * x | (2 in v) * x | x[0] * len(v.tolist())
+max(v) * x | sorted(v)[0] * x | float(t) * x | [1.0, 2.0, 3.0][t] * x | (x if t > 1 else x * 3) | x * v.numpy()[:, None]
+F.embedding_bag(v, x, torch.tensor([0, 1])) | F.cross_entropy(x, v) | F.multi_margin_loss(x, v) | torch.cov(x, fweights=torch.arange(4) + v[0]) | torch.linalg.matrix_rank(x * v[:, None])
+nn.utils.rnn.pack_padded_sequence(x[:, :, None], v.sort(descending=True)[0] + 1, batch_first=True)[0] | torch.tensor_split(x, v.sort()[0])[1] | torch.unravel_index(v, (2, 2))[0] | torch.nonzero_static(v, size=2)
+"""
+
+
+@pytest.mark.parametrize("text", [text.strip() for text in LEAVING.replace("\n", "|").split("|") if text.strip()])
+def test_no_number_of_a_recording_stays_in_a_replay(text):
+    function = eval(f"lambda x, v, t: ({text}).clone() * 2")
+    first, second = torch.tensor([0, 2, 1]), torch.tensor([2, 0, 0])
+    x, compiled = torch.arange(12.0).reshape(3, 4) + 1, torch.compile(function)
+    globals().update(first=first)
+    with warnings.catch_warnings(action="ignore"):
+        for v, t in [(first, 1)] * 4 + [(second, 1), (first, 2), (second, 0), (first, 1)]:
+            given = x, v.clone(), torch.tensor(t)
+            assert torch.equal(compiled(*given), function(*given)), (v, t)
+
+
+def test_a_place_written_to_is_that_of_the_call():
+    def write(x, t):
+        y = x * 1
+        y[t, 0] = 5.0
+        return y
+
+    compiled = torch.compile(write)
+    x = torch.arange(6.0).reshape(3, 2)
+    for t in (0, 0, 0, 0, 2, 1, 0):
+        assert torch.equal(compiled(x, torch.tensor(t)), write(x, torch.tensor(t)))

@@ -41,9 +41,7 @@ from ..transforms import levels
 
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
 from ..arrays.cupy_backend import generator_for  # noqa: F401
-from autograd_nb.tensor.conversion import (  # noqa: F401
-    UFUNCS, escapes
-)
+from .conversion import UFUNCS  # noqa: F401
 from .copying import _rebuild  # noqa: F401
 from autograd_nb.tensor.devices import (  # noqa: F401
     CPU, DEFAULT, check_device, device, device_of, device_or_default, index_like, index_of, placed

@@ -15,6 +15,7 @@ from ..arrays.numpy_backend import is_array
 from ..forms import forms
 from ..functions import _name, _op, _pair, cast, dim_of, gather, into, narrow, squeeze
 from ..graph.node import TensorBase, tensor_like
+from ..layers.replay import escapes
 
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #32635b64
 @forms('function method', numpy_names=True)
@@ -92,6 +93,7 @@ def logcumsumexp(input, dim, *, out=None):
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     "Elements that differ from the one before; where each element went; how long each run is."
     F.refuse_kinds(input, 'c', 'unique')
+    escapes(input, 'unique_consecutive(), whose size they decide')
     a = (
         input._array.reshape(-1)
         if dim is None

@@ -17,6 +17,7 @@ from ...arrays.dtypes import DTYPES
 from ...arrays.topics import take_topics
 from ...creation import as_tensor
 from ...graph.node import TensorBase, tensor_like
+from ...layers.replay import escapes
 
 # %% ../../../nbs/nn/utils/03_rnn.ipynb #ca9a2519
 def invert_permutation(permutation):
@@ -89,6 +90,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D"
             f" {lengths.device} {F._type_name(lengths)} tensor"
         )
+    if isinstance(lengths, TensorBase): escapes(lengths, 'the lengths of packed sequences')
     lengths = np.asarray(lengths._array if isinstance(lengths, TensorBase) else lengths, np.int64)
     if lengths.ndim != 1:
         raise RuntimeError(

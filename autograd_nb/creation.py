@@ -584,6 +584,7 @@ def _whole_range(start, end, step):
 
 def _bound(v):
     "An end of a range, or its step, as a number."
+    if v.__class__ is int: return v
     if isinstance(v, TensorBase) and v._array.ndim:
         raise TypeError('the bounds of a range are numbers')
     return _number(v)
@@ -900,8 +901,9 @@ def randint(
     no_out(out)
     low, high = map(_bound, (low, high))
     check_bounds(low, high, dtype)
+    kind = dtype.numpy
     made = draw(
-        lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy),
+        lambda shape: _chance(generator, index).integers(low, high, shape).astype(kind, copy=False),
         not_negative(sizes_of((size,))),
     )
     return into(out, leaf(made, requires_grad))

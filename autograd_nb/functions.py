@@ -2357,7 +2357,8 @@ def _numbers_and_places(index, ndim):
     """
     out, basic, dots, room = [], True, 0, ndim
     for i in index:
-        if i.__class__ is not int and not _is_plain_slice(i) and i is not None:
+        kind = i.__class__
+        if kind is not int and i is not None and not (kind is slice and _is_plain_slice(i)):
             if i is Ellipsis: dots += 1
             else:
                 a = getattr(i, '_bare', None)
@@ -2489,9 +2490,10 @@ def getitem(input, index):
     if index.__class__ is int:
         n = input._array.shape[0] if input._array.ndim else 0
         if -n <= index < n: return _basic_index(input, index=(index,))
-    elif index.__class__ is input.__class__:  # rows by their numbers
+    elif index.__class__ is input.__class__:  # rows by their numbers, or one
         a, x = getattr(index, '_bare', None), input._array
-        if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and a.ndim and x.ndim:
+        if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and x.ndim:
+            if not a.ndim: return getitem(input, int(a))
             try: return _index(input, index=(a,))
             except (IndexError, ValueError) as error:
                 raise _index_error(error, (a,), x.shape) from None

@@ -407,22 +407,23 @@ def counted(index, dim, shape):
     return spaced(index, *known(index.shape, dim % len(shape), shape))
 
 def spaced(index, step, others):
-    "The places of an index whose numbers count steps from `others` (None: from zero)."
+    "The places of an index whose numbers count steps (None: of 1) from `others` (None: from 0)."
     index = index.astype(np.intp, copy=False)
-    if step > 1: index = index * step
+    if step is not None: index = index * step
     return index if others is None else index + others
 
 REMEMBERED = 1 << 14  # numbers of an index up to which what follows from its shape is kept
 
 @functools.lru_cache(256)
 def _others(sizes, dim, shape):
-    """How far apart neighbours along `dim` lie in an array of `shape`, and what the other
-    dimensions contribute to the places of an index with these `sizes` (None: nothing).
+    """How far apart neighbours along `dim` lie in an array of `shape` (None: 1; an array, by which
+    others are multiplied sooner than by a number), and what the other dimensions contribute to the
+    places of an index with these `sizes` (None: nothing).
     """
     out, step = None, 1
     for d in reversed(range(len(shape))):
         if d == dim:
-            apart = step
+            apart = np.array(step, np.intp) if step > 1 else None
         elif sizes[d] > 1:
             part = (np.arange(sizes[d]) * step).reshape(-1, *(1,) * (len(shape) - 1 - d))
             out = part if out is None else out + part

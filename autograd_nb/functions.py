@@ -2179,7 +2179,7 @@ def _triangle(name):
     def triangle(input, diagonal=0, *, out=None):
         if input._array.ndim < 2:
             raise RuntimeError(f'{name}: input tensor must have at least 2 dimensions')
-        return into(out, op(input, diagonal=diagonal))
+        return into(out, op(input, diagonal=diagonal), name, {'input': input})
 
     triangle.__name__ = triangle.__qualname__ = name
     triangle.__doc__ = REGISTRY[name].__doc__

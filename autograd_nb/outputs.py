@@ -32,7 +32,8 @@ EXACT = (
     Rule(
         same,
         'Expected out tensor to have dtype {c_result}, but got {c_out} instead',
-        'addmm addmv baddbmm bmm mm matmul linear cross linalg_cross diag lu_solve aminmax softmax '
+        'addmm addmv baddbmm bmm mm matmul linear cross linalg_cross diag tril triu lu_solve '
+        'aminmax softmax '
         'log_softmax avg_pool2d avg_pool3d topk sort msort triangular_solve renorm svd qr norm '
         'slice_scatter index_copy index_add index_reduce scatter scatter_add scatter_reduce gather '
         'take_along_dim max_with_dim min_with_dim argmax argmin isin expand_copy diagonal_copy '

@@ -52,7 +52,6 @@ OPEN = {  # (question, operation): what is left
     ("vmap.*", "nn.functional.ctc_loss"): "its lengths are looked at",
     ("in place on repeated", "baddbmm"): "PyTorch adds to one number several times",
     ("out .*", "nn.functional.linear"): "PyTorch writes one row for a vector",
-    ("out complex", "tri[lu]"): "PyTorch refuses a wider dtype",
     ("in place on repeated", "conj_physical"): "PyTorch counts a write that changes nothing",
     ("views", "nn.functional.adaptive_avg_pool1d"): "PyTorch sees the result of two dimensions in another shape",
     ("in place on a view of a leaf", "ne"): "of another size: the other error comes first",

@@ -125,6 +125,14 @@ torch.i0(torch.tensor([1e38, -1e38, nan, 800.0]))
 torch.special.i1(torch.tensor([1e38, -1e38, nan, 800.0]))
 torch.logaddexp(torch.tensor([inf + 0j, 1j]), torch.tensor([1.0 + 0j, inf + 0j]))
 torch.nan_to_num(torch.tensor([inf, -inf, nan, 1.0]).bfloat16())
+torch.nextafter(torch.tensor([1.0, -1.0, 0.0, 3.0, inf, nan]).bfloat16(), torch.tensor(2.0).bfloat16()).double() * 1e3
+torch.nextafter(torch.tensor(2.0).bfloat16(), torch.tensor(-inf).bfloat16()).double() * 1e3
+torch.nextafter(torch.zeros(2).bfloat16(), torch.tensor([1.0, -1.0]).bfloat16()).double() * 1e43
+F.alpha_dropout(m, 1.0, True)
+F.feature_alpha_dropout(torch.ones(2, 3, dtype=torch.bool), 1.0, True)
+torch.tril(plane, out=torch.zeros(1, 1, 4, 4, dtype=torch.double))
+torch.triu(plane, out=torch.zeros(1, 1, 4, 4, dtype=torch.int32))
+torch.triu(plane, 1, out=torch.zeros(1, 1, 4, 4, dtype=torch.long))
 torch.add(m, m, alpha=3)
 torch.add(m, ~m, alpha=0)
 torch.add(m, m, alpha=2.5)

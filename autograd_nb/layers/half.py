@@ -21,6 +21,7 @@ BF16, F32 = bfloat16.numpy, dtype('float32')
 Definition.half = True  # whether an operation computes numbers of sixteen bits
 # whether a device computes them as they are: cuBLAS and cuDNN add products up in float32
 TRAITS['short_products'] = False
+TRAITS['of_bits'] = False  # whether the result hangs on how long the number is, as `nextafter`'s
 
 class Half(Needed):
     """Computes bfloat16 in float32. Operations with `half` False refuse it, as LAPACK and PyTorch
@@ -31,7 +32,7 @@ class Half(Needed):
 
     def compute(self, call, inner):
         op, operands = call.op, call.operands
-        if op.view: return inner(call)
+        if op.view or op.of_bits: return inner(call)
         for a in operands:
             if is_array(a) and a.dtype is BF16: break
         else: return inner(call)

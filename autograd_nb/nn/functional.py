@@ -463,7 +463,7 @@ def _alpha_masked(input, shape, p, training, inplace):
     dtype = input._array.dtype
     if p < 1 and dtype.kind in 'biu': raise _no_float(input)
     if p == 1:
-        zero = 0 if dtype.kind in 'iu' else 0.0
+        zero = 0.0 if dtype.kind in 'fcV' else dtype.type(0).item()
         return input.mul_(zero) if inplace else input * zero
     low = 1.7580993408473766  # SELU ends at minus this on the left
     a = 1 / math.sqrt((low * low * p + 1) * (1 - p))

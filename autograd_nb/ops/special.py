@@ -1096,7 +1096,7 @@ bitwise_right_shift = plain(
     forms='function method method_',
 )
 
-@binary(np.nextafter, kinds='fV', numbers=False, forms='function method method_')
+@binary(np.nextafter, kinds='fV', numbers=False, of_bits=True, forms='function method method_')
 def nextafter(x, y):
     "The next number after `x` in the direction of `y`."
 

@@ -155,6 +155,10 @@ class _Adopting:
             t = held[name] = tensor_like(array)
         kept.append((name, t, array))
 
+# %% ../../nbs/optim/01_optimizer.ipynb #5b0c7e41
+class _Fitting:
+    "Whether a run may go on."
+
     def still_fits(self, state):
         "Whether the parameters and their state are what they were when this run was put together."
         for p, shape, kept in zip(self.params, self.shapes, self.kept):
@@ -270,7 +274,7 @@ class _ByLoop:
         return True
 
 # %% ../../nbs/optim/01_optimizer.ipynb #89c87da0
-take_topics(Run, (_Adopting, _OnDevice, _Going, _ByLoop))
+take_topics(Run, (_Adopting, _Fitting, _OnDevice, _Going, _ByLoop))
 
 # %% ../../nbs/optim/01_optimizer.ipynb #dd871679
 class _Required:

@@ -699,3 +699,24 @@ def test_sparse_adam():
         for wrong in (dict(lr=0), dict(eps=0), dict(betas=(1.0, 0.9))):
             with pytest.raises(ValueError, match="Invalid"):
                 t.optim.SparseAdam([p], **wrong)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad", "Rprop"])
+def test_state_lies_as_its_parameter(name):
+    import torch
+
+    def trained(library):
+        start = library.arange(120.0).reshape(2, 3, 4, 5)
+        params = [start.contiguous(memory_format=library.channels_last), start[0].permute(2, 0, 1), start[0, 0]]
+        params = [(p / 100).requires_grad_() for p in params]
+        optimizer = getattr(library.optim, name)(params, lr=0.1, **({"momentum": 0.9} if name == "SGD" else {}))
+        for _ in range(3):
+            optimizer.zero_grad()
+            sum((p * p + p).sum() for p in params).backward()
+            optimizer.step()
+        states = [t for held in optimizer.state.values() for t in held.values()]
+        return [(tuple(t.stride()), t.tolist()) for t in [*params, *states]]
+
+    for (strides, values), (found_strides, found) in zip(trained(torch), trained(autograd_nb), strict=True):
+        assert found_strides == strides
+        np.testing.assert_allclose(found, values, 1e-4, 1e-6)

@@ -32,6 +32,7 @@ class GivenState(Run):
         self.counts = [self._on_host(t._array) for t in counts]
 
     def _flat(self, array, lib):
+        (array,) = self._in_order([array])
         piece = lib.ascontiguousarray(array)
         if not array.flags.c_contiguous: self.copies.append((array, piece))
         return real_parts(piece)

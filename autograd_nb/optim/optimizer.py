@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ParamsT', 'SMALL', 'BLOCK', 'required', 'GLOBAL_HOOKS', 'SWITCHED_OFF', 'CAPTURED_ON_CPU', 'RECORDED_TOGETHER',
-           'counting_dtype', 'real_parts', 'Run', 'register_optimizer_step_pre_hook',
+           'counting_dtype', 'orders_of', 'real_parts', 'Run', 'register_optimizer_step_pre_hook',
            'register_optimizer_step_post_hook', 'Names', 'Groups', 'Stepping', 'Hooks', 'State', 'Loading', 'Copies',
            'Optimizer', 'Slot', 'slotted', 'number', 'detached', 'Instead', 'recording', 'Number', 'Sign', 'Options',
            'is_number', 'telling', 'step_expression', 'StepLoop', 'Elementwise', 'recorder', 'recorded_step']
@@ -26,7 +26,7 @@ from autograd_nb.arrays.cupy_backend import (
     Capture, Device, device_xp, is_on_device, on_device_of, rebind_to_device
 )
 from ..arrays.dtypes import get_default_dtype
-from ..arrays.numpy_backend import Switch
+from ..arrays.numpy_backend import Switch, dimension_order
 from ..graph.modes import enable_grad
 from ..layers.replay import replayed_as_call
 from ..layers.versions import JOURNAL, announce
@@ -55,6 +55,14 @@ def counting_dtype():
     "NumPy's dtype of step counts: 32 bits, unless the default dtype has 64."
     return np.dtype('f8') if get_default_dtype().numpy == 'f8' else np.dtype('f4')
 
+def orders_of(arrays):
+    """For each array, its dimensions as they lie in memory, slowest first; None if it lies row by
+    row, and for all of them if all do.
+    """
+    if all(a.flags.c_contiguous for a in arrays): return None
+    orders = [dimension_order(a.shape, a.strides) for a in arrays]
+    return [order if order != (*range(len(order)),) else None for order in orders]
+
 def real_parts(a):
     "A flat view of a contiguous array; of a complex one, of real and imaginary parts in turn."
     flat = a.reshape(-1)
@@ -71,13 +79,14 @@ class Run:
     __slots__ = (
         'params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states',
         'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'on_device', 'ends',
-        'loop',
+        'loop', 'orders',
     )
 
     def __init__(self, params, where, names, counters, state, fresh):
         first = params[0]._array
         self.params, self.where, self.fresh = params, where, fresh
         self.shapes, self.dtype = [p._array.shape for p in params], first.dtype
+        self.orders = orders_of([p._array for p in params])
         real = first.real.dtype if first.dtype.kind == 'c' else first.dtype
         counts = [p._array.size * (2 if first.dtype.kind == 'c' else 1) for p in params]
         ends = np.cumsum(counts).tolist()
@@ -89,7 +98,7 @@ class Run:
         if not self.direct:
             self.values, self.grads = np.empty(self.size, real), np.empty(self.size, real)
             self.pieces = [
-                self._shaped(self.values[a:b], s) for (a, b), s in zip(cuts, self.shapes)
+                self._shaped(self.values[a:b], i) for i, (a, b) in enumerate(cuts)
             ]
         self._hold(params, state, names, counters, cuts, lib, real)
         n = min(self.size, BLOCK)
@@ -107,8 +116,17 @@ class Run:
 class _Adopting:
     "State that lies side by side."
 
-    def _shaped(self, flat, shape):
-        return (flat.view(self.dtype) if self.dtype.kind == 'c' else flat).reshape(shape)
+    def _shaped(self, flat, i):
+        "Flat numbers as parameter `i` has them."
+        flat, shape = flat.view(self.dtype) if self.dtype.kind == 'c' else flat, self.shapes[i]
+        order = self.orders and self.orders[i]
+        if not order: return flat.reshape(shape)
+        return flat.reshape([shape[d] for d in order]).transpose(np.argsort(order).tolist())
+
+    def _in_order(self, arrays):
+        "Views of arrays of the parameters' shapes whose rows follow each other in memory."
+        if self.orders is None: return arrays
+        return [a.transpose(order) if order else a for a, order in zip(arrays, self.orders)]
 
     def _hold(self, params, state, names, counters, cuts, lib, real):
         "Make the arrays of the run: each part of the state, and each count, of all parameters."
@@ -116,8 +134,8 @@ class _Adopting:
         for name in names:
             flat = lib.zeros(self.size, real)
             self.states.append(flat)
-            for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept):
-                self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
+            for i, (p, (a, b)) in enumerate(zip(params, cuts)):
+                self._adopt(state[p], name, self._shaped(flat[a:b], i), self.kept[i])
         for name in counters:
             counts = np.zeros(len(params), counting_dtype())
             self.counts.append(counts)
@@ -136,6 +154,10 @@ class _Adopting:
             if t is not None: array[...] = t
             t = held[name] = tensor_like(array)
         kept.append((name, t, array))
+
+# %% ../../nbs/optim/01_optimizer.ipynb #5b0c7e41
+class _Fitting:
+    "Whether a run may go on."
 
     def still_fits(self, state):
         "Whether the parameters and their state are what they were when this run was put together."
@@ -157,7 +179,8 @@ class _OnDevice:
         `given` is None while a graph is captured: the numbers are asked for anew before each
         replay.
         """
-        a = self.params[0]._array
+        array = self.params[0]._array
+        (a,), (g,) = self._in_order([array]), self._in_order([g])
         values = a if a.flags.c_contiguous else device_xp.ascontiguousarray(a)
         flat, g = real_parts(values), real_parts(device_xp.ascontiguousarray(g))
         if given is None:
@@ -165,12 +188,12 @@ class _OnDevice:
             count = len(optimizer.next_numbers(group, self.counts))
             # no step has been taken yet
             for c, old in zip(self.counts, before): c[...] = old
-            array = Capture.now.numbers(
+            asked = Capture.now.numbers(
                 count,
                 np.dtype('f4') if flat.dtype == np.float16 else flat.dtype,
                 lambda: optimizer.next_numbers(group, self.counts),
             )
-            numbers = [array[i] for i in range(count)]
+            numbers = [asked[i] for i in range(count)]
         else:
             numbers = [flat.dtype.type(v) for v in given]
         fused_step = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
@@ -183,7 +206,7 @@ class _OnDevice:
                 *self.work, self.fresh,
             )
         if values is not a: a[...] = values
-        return [a]
+        return [array]
 
 # %% ../../nbs/optim/01_optimizer.ipynb #13dd2163
 class _Going:
@@ -199,15 +222,16 @@ class _Going:
         held, numbers = self.numbers
         held[: len(given)] = given
         chosen = grads if len(grads) == len(arrays) else [grads[i] for i in self.where]
-        if self.by_loop(optimizer, group, arrays, chosen): return arrays
+        ordered, chosen = self._in_order(arrays), self._in_order(chosen)
+        if self.by_loop(optimizer, group, ordered, chosen): return arrays
         if self.direct:
-            a, g = arrays[0], chosen[0]
+            a, g = ordered[0], chosen[0]
             copied = not a.flags.c_contiguous
             values = real_parts(np.ascontiguousarray(a) if copied else a)
             g = real_parts(g if g.flags.c_contiguous else np.ascontiguousarray(g))
         else:
             copied, values, g = True, self.values, self.grads
-            for parts, flat in ((arrays, values), (chosen, g)):
+            for parts, flat in ((ordered, values), (chosen, g)):
                 if self.dtype.kind == 'c':
                     parts = [real_parts(np.ascontiguousarray(a)) for a in parts]
                 np.concatenate(parts, None, flat)
@@ -224,7 +248,7 @@ class _Going:
                 )
         if copied:
             if self.direct:
-                arrays[0][...] = self._shaped(values, self.shapes[0])
+                arrays[0][...] = self._shaped(values, 0)
             else:
                 for a, piece in zip(arrays, self.pieces): np.copyto(a, piece)
         return arrays
@@ -250,7 +274,7 @@ class _ByLoop:
         return True
 
 # %% ../../nbs/optim/01_optimizer.ipynb #89c87da0
-take_topics(Run, (_Adopting, _OnDevice, _Going, _ByLoop))
+take_topics(Run, (_Adopting, _Fitting, _OnDevice, _Going, _ByLoop))
 
 # %% ../../nbs/optim/01_optimizer.ipynb #dd871679
 class _Required:

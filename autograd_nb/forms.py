@@ -72,13 +72,14 @@ def same_definition(one, other):
 # %% ../nbs/tensor/00_forms.ipynb #ab6fe99f
 def hang_methods(Tensor, in_place):
     """Give the class `Tensor` its methods. `in_place(name, method)` makes the in-place form,
-    unless the class has one.
+    unless the class has one; a function that is offered for that form alone is what it is made of.
     """
     for name, function, forms in offered():
         forms = forms.split()
         if 'method' in forms: hang(Tensor, name, function)
         if 'method_' in forms and not hasattr(Tensor, name + '_'):
-            setattr(Tensor, name + '_', in_place(name, getattr(Tensor, name)))
+            made_of = getattr(Tensor, name) if 'method' in forms else function
+            setattr(Tensor, name + '_', in_place(name, made_of))
 
 def hang_functions(namespace, Tensor):
     "Put the functions into a package's `namespace`; an in-place form is the method."

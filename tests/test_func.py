@@ -460,6 +460,25 @@ r=jacrev(lambda x: x.sin())(R(2,2)[0]), jacfwd(lambda x: x.sin())(R(2,2).t()[0])
 
 r=functional_call(torch.nn.Linear(2,3).double(),{},(R(2),)).shape
 
+class T(torch.nn.Module):
+    def __init__(s):
+        super().__init__(); s.t=torch.ones(2); s.n=None; s.register_parameter('p',None)
+    def forward(s,x): return x*s.t+(0 if s.n is None else s.n)+(0 if s.p is None else s.p)+getattr(s,'new',0)
+m=T(); x=torch.tensor([1.,2.]); r=[functional_call(m,{k:x},(x,)) for k in ('t','n','p','new')], m.t, m.n, m.p, hasattr(m,'new'), grad(lambda t: functional_call(m,{'t':t},(x,)).sum())(x)
+
+r=functional_call(torch.nn.Linear(2,3),{'bias':3},(torch.ones(2),))
+
+r=functional_call(torch.nn.Linear(2,3),{'forward':torch.ones(2)},(torch.ones(2),))
+
+r=functional_call(torch.nn.Linear(2,3),{'part.weight':torch.ones(2)},(torch.ones(2),))
+
+r=functional_call(torch.nn.Linear(2,3),{'':torch.ones(2)},(torch.ones(2),))
+
+class H(torch.nn.Module):
+    def forward(s,w): return w*2
+    def right_inverse(s,w): return w/2
+m=torch.nn.Linear(2,1,bias=False); torch.nn.utils.parametrize.register_parametrization(m,'weight',H()); before=m.weight.detach().clone(); r=functional_call(m,{'weight':torch.tensor([[2.,3.]])},(torch.ones(2),)).detach(), bool(torch.equal(m.weight,before))
+
 m=torch.nn.Linear(2,3).double(); w=m.weight; functional_call(m,{'weight':torch.ones(3,2).double()},(R(2),)); r=m.weight is w
 
 class T(torch.nn.Module):

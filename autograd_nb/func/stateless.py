@@ -49,6 +49,31 @@ def _places(module):
     return found
 
 # %% ../../nbs/func/03_stateless.ipynb #109b9757
+_NOTHING = object()
+
+def _swap(module, name, value):
+    """Give an attribute of a module another value, and return the one it had: that of a parameter
+    without a tensor, a plain tensor, what a parametrization makes, or nothing.
+    """
+    path, _, key = name.rpartition('.')
+    if not key: raise KeyError('tensor name can\'t be empty string ""')
+    owner = module.get_submodule(path)
+    _need_tensor(value)
+    for table in (owner._parameters, owner._buffers):
+        if key in table:
+            had = table.pop(key) if value is _NOTHING else table[key]
+            if value is not _NOTHING: table[key] = value
+            return had
+    had = getattr(owner, key, _NOTHING)
+    _need_tensor(had, f'attribute `{key}`: ')
+    if value is _NOTHING: delattr(owner, key)
+    else: setattr(owner, key, value)
+    return had
+
+def _need_tensor(value, place=''):
+    if value is not None and value is not _NOTHING and not isinstance(value, TensorBase):
+        raise TypeError(f'{place}{value} is not an instance of torch.Tensor')
+
 @contextmanager
 def replaced(module, tensors, tie_weights=True, strict=False):
     "Inside, `module` uses the given tensors (a dictionary by name) in place of its own."
@@ -60,10 +85,17 @@ def replaced(module, tensors, tie_weights=True, strict=False):
     chosen = {k: v for k, v in tensors.items() if k in places}
     if tie_weights: _tie(places, tensors, chosen)
     before = {name: places[name][0][places[name][1]] for name in chosen}
+    others = {}
+    for value in chosen.values(): _need_tensor(value)
     try:
         for name, value in chosen.items(): places[name][0][places[name][1]] = value
+        for name in tensors:
+            if name not in places: others[name] = _swap(module, name, tensors[name])
         yield
     finally:
+        for name, value in others.items():
+            left = _swap(module, name, value)
+            if left is not _NOTHING: tensors[name] = left
         for name, value in before.items():
             table, key = places[name]
             # the module has put another tensor there

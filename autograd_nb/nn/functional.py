@@ -879,8 +879,9 @@ def _unary(name, doc):
 
     def function(input, inplace=False):
         need_tensor(input, name)
-        if refuses: F.refuse_complex_gradient(input, name)
-        if not inplace: return op(input)
+        if not inplace:
+            if refuses: F.refuse_complex_gradient(input, name)
+            return op(input)
         if input._node is not None or input._meta is not None: may_write(input, (), in_place)
         return overwrite(input, op(input), in_place)
 

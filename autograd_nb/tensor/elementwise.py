@@ -108,17 +108,22 @@ hardshrink.__doc__, celu.__doc__, selu.__doc__ = (
 )
 
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #22fdcc18
-@forms('function method function_ method_')
+@forms('function method')
 def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None):
     """`input` with NaN and the infinities replaced; by default by 0 and the largest numbers of the
     dtype.
     """
     F.refuse_complex_gradient(input, 'nan_to_num')
+    return into(out, _finite(input, nan, posinf, neginf))
+
+@forms('function_ method_', names='nan_to_num')
+def _finite(input, nan=None, posinf=None, neginf=None):
+    "The numbers of `nan_to_num`: in place, PyTorch records it for complex numbers too."
     if input._array.dtype == bfloat16.numpy:  # whose largest number is not that of float32
         most = finfo(bfloat16).max
         posinf, neginf = most if posinf is None else posinf, -most if neginf is None else neginf
-    return into(
-        out, _op['nan_to_num'](input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
+    return _op['nan_to_num'](
+        input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf
     )
 
 def _limited(input, limit, kind, limits, out):

@@ -77,6 +77,10 @@ class StraightPut:
                 array[index] = value
             else:
                 first, rest = F._basic_first(index)
+                if array.dtype.kind in 'iu' and builtins.any(
+                    is_array(i) and storage_of(i) is storage_of(array) for i in rest
+                ):
+                    return False
                 if first is None: array[rest] = value
                 else:  # the Ellipsis keeps a single element an array
                     array[first if Ellipsis in first else (*first, ...)][rest] = value
@@ -134,6 +138,14 @@ def _check_places(x, index, value):
         may_write(x, (value,), 'index_put_')
     F.refuse_far(x, index)
     return to_device(index) if is_on_device(x._array) else index
+
+def _refuse_shared(target, places, value):
+    "Raise PyTorch's error if `value` or `places` share memory with `target`, into which they go."
+    arrays = [i for i in places if is_array(i)]
+    # masks are made into places of their own, and one number for a mask is read before
+    places = [i for i in arrays if i.dtype.kind != 'b']
+    if value.size == len(arrays) == 1 and not places: return
+    for other in value, *places: refuse_overlap(target._memory, other, at_indices=True)
 
 # numbers of NumPy's are taken if they are Python's, too, or whole
 WRITTEN = TensorBase, int, float, complex, np.integer
@@ -225,8 +237,7 @@ class Writing:
                 first, arrays = F._basic_first(index)
                 target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
                 rest = arrays
-                if given.size > 1 and not LOCAL.modes.transforms:
-                    refuse_overlap(target._memory, given, at_indices=True)
+                if not LOCAL.modes.transforms: _refuse_shared(target, rest, given)
                 put = REGISTRY['index_put'].call(target, cast(value, self.dtype), index=rest)
         except (IndexError, ValueError) as error:
             raise F._index_error(error, rest, target._array.shape) from None

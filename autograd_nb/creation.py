@@ -285,7 +285,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
             UserWarning,
             stacklevel=2,
         )
-        escapes(data, 'torch.tensor(x); x.detach().clone() can be replayed')
+        escapes(data, 'torch.tensor() (x.detach().clone() can be replayed)')
     dtype, index = _settled(dtype, device)
     array = _array_of(data, dtype)
     out = tensor_like(array)

@@ -2261,7 +2261,7 @@ _MASKS_OF_BYTES = (
 
 def _one_place(i):
     "The number in a tensor of one, as an index: a view, as in PyTorch, of what it names now."
-    escapes(i, 'an index of one number; x.index_select(0, i) can be replayed')
+    escapes(i, 'an index of one number (x.index_select(0, i) can be replayed)')
     return int(i._array)
 
 def _tensor_entry(i):
@@ -2493,7 +2493,7 @@ def getitem(input, index):
     elif index.__class__ is input.__class__:  # rows by their numbers, or one
         a, x = getattr(index, '_bare', None), input._array
         if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and x.ndim:
-            if not a.ndim: return getitem(input, int(a))
+            if not a.ndim: return getitem(input, _one_place(index))
             try: return _index(input, index=(a,))
             except (IndexError, ValueError) as error:
                 raise _index_error(error, (a,), x.shape) from None
@@ -2686,7 +2686,7 @@ def masked_select(input, mask, *, out=None):
             ' Please file an issue at https://github.com/pytorch/pytorch/issues if you need this'
             ' feature. (torch.where(mask, x, 0) keeps the shape.)'
         )
-    escapes(mask, 'masked_select(), whose size they decide; torch.where keeps the shape')
+    escapes(mask, 'masked_select(), whose size they decide (torch.where keeps the shape)')
     x, m = (
         (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
     )
@@ -2826,7 +2826,7 @@ def nonzero(input, *, as_tuple=False, out=None):
     if out is not None: return into(out, nonzero(input))
     if input._array.__class__ is BatchedArray:
         raise dynamic_error('where' if as_tuple else 'nonzero')
-    escapes(input, 'nonzero(), whose size they decide; nonzero_static keeps the shape')
+    escapes(input, 'nonzero(), whose size they decide (nonzero_static keeps the shape)')
     if not input._array.ndim:
         hits = int(builtins.bool(input._array))
         return (

@@ -74,19 +74,17 @@ def _need_tensor(value, place=''):
     if value is not None and value is not _NOTHING and not isinstance(value, TensorBase):
         raise TypeError(f'{place}{value} is not an instance of torch.Tensor')
 
+# %% ../../nbs/func/03_stateless.ipynb #868df737
 @contextmanager
 def replaced(module, tensors, tie_weights=True, strict=False):
     "Inside, `module` uses the given tensors (a dictionary by name) in place of its own."
     places = _places(module)
-    for value in tensors.values():
-        if value is not None and not isinstance(value, TensorBase):
-            raise TypeError(f'{value} is not an instance of torch.Tensor')
+    for value in tensors.values(): _need_tensor(value)
     if strict: _check_names(module, places, tensors, tie_weights)
     chosen = {k: v for k, v in tensors.items() if k in places}
     if tie_weights: _tie(places, tensors, chosen)
     before = {name: places[name][0][places[name][1]] for name in chosen}
     others = {}
-    for value in chosen.values(): _need_tensor(value)
     try:
         for name, value in chosen.items(): places[name][0][places[name][1]] = value
         for name in tensors:

@@ -42,6 +42,19 @@ class Reading:
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #a3b050b2
 FLOAT_MAX = np.finfo(np.float32).max.item()
 
+def _write_at(array, index, value):
+    "Write `value` at tensors of places; returns False, with nothing written, if one shares memory."
+    first, rest = F._basic_first(index)
+    if array.dtype.kind in 'iu' and builtins.any(
+        is_array(i) and storage_of(i) is storage_of(array) for i in rest
+    ):
+        return False
+    if first is None: array[rest] = value
+    else:  # the Ellipsis keeps a single element an array
+        array[first if Ellipsis in first else (*first, ...)][rest] = value
+    return True
+
+# %% ../../nbs/tensor/methods/12_indexing.ipynb #a8a3acd4
 class StraightPut:
     "Writing where nothing is recorded."
 
@@ -73,17 +86,8 @@ class StraightPut:
             value = new
         index, basic = F._indices(index, array.shape)
         try:
-            if basic:
-                array[index] = value
-            else:
-                first, rest = F._basic_first(index)
-                if array.dtype.kind in 'iu' and builtins.any(
-                    is_array(i) and storage_of(i) is storage_of(array) for i in rest
-                ):
-                    return False
-                if first is None: array[rest] = value
-                else:  # the Ellipsis keeps a single element an array
-                    array[first if Ellipsis in first else (*first, ...)][rest] = value
+            if basic: array[index] = value
+            elif not _write_at(array, index, value): return False
         except (IndexError, ValueError, OverflowError):
             return False  # nothing was written
         written(self, array, 'copy_' if basic else 'index_put_')

@@ -218,6 +218,7 @@ def _result(x, function, args, kwargs, name, modes):
         if wrong is None: raise
         raise wrong from None
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #9d8fe47d
 def _at_places(indices, values=None, accumulate=False):
     "The operands of `index_put_` that are looked at: no masks, whose places are new numbers."
     tensors = [i for i in indices if isinstance(i, TensorBase)]

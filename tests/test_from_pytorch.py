@@ -18,6 +18,8 @@ def test_the_store_is_fresh():
     store = torch_names.stored()
     if pytorch.__version__.split("+")[0] != store["torch"].split("+")[0]:
         pytest.skip(f"the names are stored for {store['torch']}")
+    if pytorch.version.cuda:
+        pytest.skip("the names are stored for the build without GPUs")
     now = torch_names.collected()["names"]
     late = {"torch": {"numa", "onnx", "testing", "distributed", "utils"}}  # modules that are there once somebody has imported them
     for place, names in store["names"].items():

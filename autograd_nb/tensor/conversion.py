@@ -76,7 +76,7 @@ class Scalars:
                 ),
             )
         escapes(self, 'its truth')
-        return builtins.bool(self._array.reshape(-1)[0])
+        return builtins.bool(self._array)
 
     def _single(self, warns=True):
         if warns and self._node is not None and LOCAL.modes.grad:

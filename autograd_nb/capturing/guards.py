@@ -396,12 +396,12 @@ class VisitsOfCode:
         if ours(f.__globals__):
             for c in f.__closure__ or (): self.content(c)
             return
+        if f.__dict__: self.queue.append(f.__dict__)
         if code not in self.codes: return
         self.found.add(code)
         self.queue.extend(f.__closure__ or ())
         self.queue.append(f.__defaults__)
-        for d in (f.__kwdefaults__, f.__dict__):
-            if d: self.queue.append(d)
+        if f.__kwdefaults__: self.queue.append(f.__kwdefaults__)
 
 # %% ../../nbs/capture/09_guards.ipynb #12d7a0f1
 class VisitsOfPlaces:

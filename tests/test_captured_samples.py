@@ -33,6 +33,7 @@ REFUSED = {
     "normal",
     "normal:number_mean",
     "pca_lowrank",
+    "repeat_interleave",
     "scatter_reduce:prod",
     "svd_lowrank",
     "take_along_dim",

@@ -12,9 +12,9 @@ from ..arrays.dtypes import scalar_dtype
 from ..arrays.numpy_backend import constant, is_array
 from ..graph.apply import apply
 from ..graph.errors import unfit_operand
+from ..graph.modes import LAYERS
 from ..graph.node import BOUND, TensorBase, added_to, tensor_like
 from ..graph.op import TRAITS, Op
-from .replay import constant_input
 
 # %% ../../nbs/layers/23_arguments.ipynb #472bde72
 def is_operand(a):
@@ -50,7 +50,7 @@ def unfit(op, i, args, statics):
     if BOUND['answers'](kind): return BOUND['answer'](op, args, statics)
     if op.of_numbers and all(isinstance(a, (int, float, complex)) for a in args):
         first = tensor_like(constant(args[0], scalar_dtype(args[0]).numpy).copy())
-        return op.from_user(constant_input(first), *args[1:], **statics)
+        return op.from_user(LAYERS.constant(first), *args[1:], **statics)
     if i and op.name in ('eq', 'ne'): return NotImplemented
     raise unfit_operand(op, i, kind, args)
 

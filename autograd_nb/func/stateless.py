@@ -79,8 +79,8 @@ def _need_tensor(value, place=''):
 def replaced(module, tensors, tie_weights=True, strict=False):
     "Inside, `module` uses the given tensors (a dictionary by name) in place of its own."
     places = _places(module)
-    for value in tensors.values(): _need_tensor(value)
     if strict: _check_names(module, places, tensors, tie_weights)
+    for value in tensors.values(): _need_tensor(value)
     chosen = {k: v for k, v in tensors.items() if k in places}
     if tie_weights: _tie(places, tensors, chosen)
     before = {name: places[name][0][places[name][1]] for name in chosen}

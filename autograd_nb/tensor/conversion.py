@@ -13,7 +13,7 @@ from ..argument_types import warn_once
 from ..arrays.cupy_backend import fetch, is_on_device
 from ..functions import as_operand
 from ..graph.errors import called, item_error, numpy_error, teach
-from ..graph.modes import LOCAL
+from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.conjugate_views import PLAIN, bits_of, note_of
@@ -33,7 +33,7 @@ class Numbers:
 
     def item(self):
         "The only element as a Python number."
-        escapes(self, 'item()')
+        if not SWITCH.plain: escapes(self, 'item()')  # loops of agents ask by the million
         if self._array.size != 1: raise item_error(self)
         return (
             self._array.item() if self._array.dtype.kind != 'V' else float(self._array.reshape(()))

@@ -1889,8 +1889,10 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 def _repeats(repeats):
     "The array of a tensor `repeats`. Raises PyTorch's errors for what cannot be one."
-    if isinstance(repeats, TensorBase): escapes(repeats, 'how often something is repeated')
-    times = repeats._array if isinstance(repeats, TensorBase) else np.asarray(repeats)
+    if isinstance(repeats, TensorBase):
+        escapes(repeats, 'how often something is repeated')
+        times = repeats._array
+    else: times = np.asarray(repeats)
     if times.dtype.kind not in 'iu':
         raise NotImplementedError(
             f'"repeat_interleave_cpu" not implemented for \'{_type_name(repeats)}\''

@@ -58,7 +58,6 @@ def _swap(module, name, value):
     path, _, key = name.rpartition('.')
     if not key: raise KeyError('tensor name can\'t be empty string ""')
     owner = module.get_submodule(path)
-    _need_tensor(value)
     for table in (owner._parameters, owner._buffers):
         if key in table:
             had = table.pop(key) if value is _NOTHING else table[key]

@@ -14,7 +14,7 @@ __all__ = ['ERROR_TRAITS', 'user_frames', 'variables', 'line_of', 'location', 's
            'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range', 'dim_error', 'count_error',
            'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error', 'row_error',
            'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error', 'misfit_error',
-           'better_error', 'shared_dtype', 'refuse_masks', 'explain']
+           'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/09_errors.ipynb #75cd43f4
 import ast
@@ -25,7 +25,7 @@ from functools import lru_cache, wraps
 from itertools import islice
 from numpy import broadcast_shapes, ndarray, zeros
 
-from ..arrays.dtypes import FROM_NUMPY, result_dtype, scalar_dtype, type_name
+from ..arrays.dtypes import FROM_NUMPY, type_name
 
 # %% ../../nbs/graph/09_errors.ipynb #96016853
 # `copy.deepcopy`, say, calls back into the package
@@ -1687,17 +1687,11 @@ def better_error(error, op, args, statics):
         if misfit is not None: return misfit
         tensors = [a for a in given if hasattr(a, '_array')]
         wrong = next((a for a in tensors if a._array.dtype.kind in 'fcV'), tensors[0])
-        return kind_error(unfit_kind(op, shared_dtype(given)), wrong)
+        from autograd_nb.graph.apply import operand_dtype  # which asks this file for its errors
+
+        return kind_error(unfit_kind(op, operand_dtype(given, 'same').numpy), wrong)
     if type(error).__name__ == 'AxisError': return dim_error(error.axis, error.ndim, given[0])
     return misfit_error(op, given, statics)
-
-def shared_dtype(operands):
-    "The dtype of NumPy's that tensors and numbers have as operands of one operation."
-    arrays = [a._array for a in operands if hasattr(a, '_array')]
-    numbers = [scalar_dtype(a) for a in operands if not hasattr(a, '_array')]
-    several = [FROM_NUMPY[a.dtype] for a in arrays if a.ndim]
-    single = [FROM_NUMPY[a.dtype] for a in arrays if not a.ndim]
-    return result_dtype(tuple(several), tuple(single), tuple(numbers)).numpy
 
 
 # %% ../../nbs/graph/09_errors.ipynb #1c6c1696

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PARTED', 'running_index', 'recurrence', 'delayed', 'damping', 'backward_recurrence', 'logcumsumexp_rule',
-           'logcumsumexp', 'argsort', 'places_in_order', 'running_place', 'place_of_mode', 'one_by_one',
+           'logcumsumexp', 'argsort', 'places_in_order', 'running_place', 'place_of_mode', 'are_few', 'one_by_one',
            'first_in_order', 'as_row', 'searchsorted']
 
 # %% ../../nbs/ops/20_ordering.ipynb #f1689faf
@@ -160,12 +160,15 @@ def place_of_mode(x, *, dim):
 # %% ../../nbs/ops/20_ordering.ipynb #3a76762f
 PARTED = 256  # numbers in a row from which on it is parted before anything is sorted
 
+def are_few(x, dim, k):
+    "Whether the first `k` along `dim` are found one by one sooner than all are sorted."
+    few = 0 < k <= 16 and 8 * k <= x.shape[dim] and x.size >= 1024
+    return few and xp.on_host and x.dtype.char in 'fd'
+
 def one_by_one(x, dim, k, descending):
     """`first_in_order` of a few, each the largest (or smallest) of those that are left; None where
-    that takes longer than to sort, or cannot tell: what was taken becomes infinite.
+    that cannot tell: what was taken becomes infinite.
     """
-    few = 0 < k <= 16 and 8 * k <= x.shape[dim] and x.size >= 1024
-    if not few or not xp.on_host or x.dtype.char not in 'fd': return None
     left = np.array(np.moveaxis(x, dim, -1), order='C').reshape(-1, x.shape[dim])
     rows, places = np.arange(len(left)), np.empty((k, len(left)), np.int64)
     taken = -math.inf if descending else math.inf
@@ -185,7 +188,7 @@ def one_by_one(x, dim, k, descending):
 def first_in_order(x, *, dim, k, descending=False):
     "Where the first `k` elements in order are, along `dim`."
     n = x.shape[dim]
-    found = one_by_one(x, dim, k, descending)
+    found = one_by_one(x, dim, k, descending) if are_few(x, dim, k) else None
     if found is not None: return found
     if n < PARTED or not 0 < 4 * k <= n or not xp.on_host:
         order = places_in_order(x, dim, descending)

@@ -22,7 +22,7 @@ from autograd_nb.ops.compiled import (
     rule, value, warmed
 )
 from ..indexing import all_below
-from ..ordering import one_by_one
+from ..ordering import are_few
 from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #11dffb2f
@@ -211,9 +211,8 @@ SOME = 32  # places up to which a loop that puts each number in its place is qui
 
 @fast_kernel('first_in_order')
 def first_in_order(x, *, dim, k, descending):
-    found = one_by_one(x, dim, k, descending)
-    if found is not None: return found
-    if not (0 < k <= SOME and x.ndim and fits(x, least=ROWS) and along_rows(x, dim)):
+    by_loop = 0 < k <= SOME and x.ndim and fits(x, least=ROWS) and along_rows(x, dim)
+    if not by_loop or are_few(x, dim, k):
         return order_plain(x, dim=dim, k=k, descending=descending)
     out, n = np.empty((*x.shape[:-1], k), np.int64), x.shape[-1]
     thread_pool.run(

@@ -58,7 +58,9 @@ from autograd_nb.argument_types import (
     warn_once
 )
 from .layers.casting import castable
-from .layers.replay import constant_input, escapes, of_arrays, replayed_as_call
+from autograd_nb.layers.replay import (
+    Place, constant_input, escapes, of_arrays, place_in, replayed_as_call
+)
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
 from .layers.conjugate_views import PLAIN, bits_of, put
@@ -2236,7 +2238,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return _op['diagonal_scatter'](input, shape=tuple(shape), offset=offset, dim1=d1, dim2=d2)
 
 # %% ../nbs/tensor/02_functions.ipynb #23557376
-_PLAIN, _INT64 = {int, type(None)}, np.dtype(np.int64)
+_PLAIN, _NUMBERS, _INT64 = {int, type(None)}, {int, Place}, np.dtype(np.int64)
 
 # %% ../nbs/tensor/02_functions.ipynb #e4f12350
 _LISTS_AS_INDICES = (
@@ -2261,16 +2263,11 @@ _MASKS_OF_BYTES = (
     'indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.'
 )
 
-def _one_place(i):
-    "The number in a tensor of one, as an index: a view, as in PyTorch, of what it names now."
-    escapes(i, 'an index of one number (x.index_select(0, i) can be replayed)')
-    return int(i._array)
-
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
     number = not a.ndim and a.dtype.kind in 'iu' and a.dtype != np.uint8
-    if number and is_array(a): return _one_place(i), True
+    if number and is_array(a): return place_in(i), True
     if a.dtype.char not in '?Bilq':
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
@@ -2315,7 +2312,7 @@ def _entry(i):
     if i.__class__ is slice: return _slice_entry(i), True
     if is_array(i) or isinstance(i, (list, tuple, range)): return _sequence_entry(i), False
     if isinstance(i, builtins.bool): return np.array(i), False
-    if i is None or i is Ellipsis: return i, True
+    if i is None or i is Ellipsis or i.__class__ is Place: return i, True
     if hasattr(i, '__index__') and not isinstance(i, np.bool_): return i.__index__(), True
     if isinstance(i, str): raise TypeError("new(): invalid data type 'str'")
     raise IndexError(
@@ -2365,7 +2362,7 @@ def _numbers_and_places(index, ndim):
             else:
                 a = getattr(i, '_bare', None)
                 if a.__class__ is not np.ndarray or a.dtype is not _INT64: return None
-                i = a if a.ndim else _one_place(i)
+                i = a if a.ndim else place_in(i)
                 basic = basic and not a.ndim
         room -= i is not None and i is not Ellipsis
         out.append(i)
@@ -2495,8 +2492,8 @@ def getitem(input, index):
     elif index.__class__ is input.__class__:  # rows by their numbers, or one
         a, x = getattr(index, '_bare', None), input._array
         if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and x.ndim:
-            if not a.ndim: return getitem(input, _one_place(index))
-            try: return _index(input, index=(a,))
+            pick, a = (_index, a) if a.ndim else (_basic_index, place_in(index))
+            try: return pick(input, index=(a,))
             except (IndexError, ValueError) as error:
                 raise _index_error(error, (a,), x.shape) from None
     index, basic = _indices(index, input._array.shape)
@@ -2530,8 +2527,9 @@ def _basic_first(index):
             continue
         first.append(i)
         if i is Ellipsis: then.append(i)
-        elif i.__class__ is not int: then.append(slice(None))
-        work = work or i is None or i.__class__ is int or i.__class__ is slice and i != slice(None)
+        elif i.__class__ not in _NUMBERS: then.append(slice(None))
+        work = work or i is None or i.__class__ in _NUMBERS
+        work = work or i.__class__ is slice and i != slice(None)
     return (tuple(first) if work else None), tuple(then)
 
 # %% ../nbs/tensor/02_functions.ipynb #683b664c

@@ -616,7 +616,18 @@ def test_hooks_of_nodes():
 def test_shapes_that_depend_on_numbers():
     assert "depends on the numbers" in refused(lambda x: x[x > 0].mean(), X)
     assert "nonzero(), whose size they decide" in refused(lambda x: x * torch.nonzero(x).sum(), X, X)
-    assert "index of one number" in refused(lambda x: x[x.argmax()] * 2, X)
+    assert "index of one number" in refused(lambda x: x.index_put((x[:, 0].argmax(),), x[0]), X)
+
+
+def test_views_that_start_where_a_tensor_says():
+    w = torch.ones(3, 4, requires_grad=True)
+
+    def into_a_history(x):
+        z = w * 2
+        z[x[:, 0].argmax()] = x[0]
+        z.sum().backward()
+    for step in (into_a_history, lambda x: x[x[:, 0].argmax()].storage_offset()):
+        assert "where in memory a view starts" in refused(step, X, X)
 
 
 def test_arrays_that_python_makes_anew():

@@ -315,6 +315,59 @@ def test_no_number_of_a_recording_stays_in_a_replay(text):
             assert torch.equal(compiled(*given), function(*given)), (v, t)
 
 
+TABLE = torch.arange(20.).reshape(5, 4).requires_grad_()
+
+
+def table_of_values(x, t):
+    Q = x.clone()
+    Q[t, t - 1] += .5 * (1 + Q[t].max() - Q[t, t - 1])
+    return Q
+
+
+def counted_up(x, t):
+    i, rows = t.clone(), []
+    for _ in range(3):
+        rows.append(x[i])
+        i.add_(1).remainder_(5)
+    return torch.stack(rows)
+
+
+def differentiated(x, t):
+    TABLE.grad, s = None, t.clone()
+    y = TABLE[s] * x[0] + TABLE[s - 1, t]
+    s.zero_()
+    y.sum().backward()
+    return TABLE.grad.clone()
+
+
+def parts_of_a_row(x, t):
+    z = x * 2
+    row = z[t]
+    row[1:].mul_(3)
+    row.detach()[0] = 9
+    return z, z[:, t, None] + row[1], z[torch.tensor([0, 2]), t], z[-t].clone()
+
+
+@pytest.mark.parametrize("step", [table_of_values, counted_up, differentiated, parts_of_a_row])
+@pytest.mark.parametrize("how", [capture, torch.compile])
+def test_places_that_a_tensor_of_one_number_says(how, step):
+    "Read again at each replay, when the step has come there: x[t] is the view that it is otherwise."
+    def same(x, t): return step(x, t)
+    made = how(same)
+    for t in (2, 2, 2, 1, 3):
+        x = R(5, 4)
+        expected, found = step(x, torch.tensor(t)), made(x, torch.tensor(t))
+        for a, b in zip(*((r if r.__class__ is tuple else (r,)) for r in (expected, found)), strict=True):
+            np.testing.assert_allclose(b.detach(), a.detach(), rtol=1e-5)
+    if how is torch.compile: assert "1 kinds of calls are replayed" in made.explain()
+
+
+def test_a_place_outside_is_refused_by_a_replay():
+    step = capture(lambda x, t: x[t] * 2)
+    for t in (1, 2, 0): step(R(3, 2), torch.tensor(t))
+    with pytest.raises(IndexError): step(R(3, 2), torch.tensor(3))
+
+
 def test_a_place_written_to_is_that_of_the_call():
     def write(x, t):
         y = x * 1

@@ -21,8 +21,8 @@ from ..layers.half import BF16, rounded_gradient
 from ..layers.hooks import LEAF_HOOKS
 from ..layers.versions import JOURNAL
 from autograd_nb.capturing.operations import (
-    Again, ArrayCalls, CallArguments, Calls, Making, OperationCalls, OperationLines, Operations,
-    Overwriting
+    Again, ArrayCalls, CallArguments, Calls, Leaving, Making, OperationCalls, OperationLines,
+    Operations, Overwriting
 )
 from autograd_nb.capturing.program import (
     Program, barrier, gradient_of, listed, pick, place_of
@@ -415,7 +415,7 @@ class RulesAlone:
 # %% ../../nbs/capture/04_backward.ipynb #0c74a1f2
 class RecordsForward(
     Names, Shared, Lines, Elementwise, Apart, Operations, OperationLines,
-    OperationCalls, Overwriting, Making
+    OperationCalls, Overwriting, Making, Leaving
 ):
     "What a tape hears of operations."
 
@@ -433,6 +433,7 @@ class Tape(RecordsForward, Calls, CallArguments, ArrayCalls, Again, RecordsBackw
         self.problem = None  # why the step cannot be replayed
         self.names, self.kept = {}, []  # id of an array -> its name; the arrays, so that ids stay
         self.pending = []  # operations that are at work
+        self.moving = set()  # ids of memory in which numbers of tensors say where a view starts
         self.seen, self.wrote = JOURNAL.last, False  # the last write that is accounted for
         self.guards = {}  # tensors from outside, with their arrays
         self.makers = {}  # tensors made of Python's values, to which nobody has written so far

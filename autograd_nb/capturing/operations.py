@@ -6,6 +6,7 @@
 __all__ = ['ArrayCalls']
 
 # %% ../../nbs/capture/03_operations.ipynb #52c3c888
+import weakref
 from contextlib import contextmanager
 from types import FunctionType
 import numpy as np
@@ -18,6 +19,7 @@ from ..graph.node import AccumulateGrad, TensorBase
 from ..graph.pytree import tree_flatten
 from ..layers.device import kernel_of
 from ..layers.half import BF16
+from ..layers.replay import Place
 from ..layers.saved import Packed
 from ..layers.versions import JOURNAL
 from .program import line_of, overwrite, renamed
@@ -37,6 +39,8 @@ class Operations:
                 'the shape of what a mask picks depends on the numbers',
                 'keep the shape: multiply by the mask, or use torch.where',
             )
+        if op.view and any(i.__class__ is Place for i in statics.get('index', ())):
+            self.moving.add(id(storage_of(result)))
         self.pending.append([op, args, arrays, {**op.statics, **statics}, result])
         return result
 
@@ -190,12 +194,34 @@ class Making:
                 facts[constant] = facts[name]
         self.fixed = fixed
 
+# %% ../../nbs/capture/03_operations.ipynb #d375cbda
+class Leaving:
+    "Numbers that leave the tensors."
+
+    def place(self, tensor, n):
+        "The number `n` of a tensor, as an index: a line that reads it, before it can change."
+        self.check_writes()
+        uses, place = set(), Place(n)
+        args = [self.expression(tensor._array, uses, tensor)]
+        place.name = self.call_line([None], int, args, uses, f'place  {line_of()}', kind='one')
+        place.tape = weakref.ref(self)
+        return place
+
     def escapes(self, tensor, how):
         self.refuse(
             f'the step looks at the numbers of a tensor, by {how}; what Python does with them'
             ' cannot be replayed',
             'return the tensor from the step and look at it outside; for choices, torch.where',
         )
+
+    def start_escapes(self, array):
+        "Refuse if numbers of tensors decide where views of this memory start."
+        if id(storage_of(array)) in self.moving:
+            self.refuse(
+                'the step asks where in memory a view starts, which a tensor of one number decides,'
+                ' as in x[t]',
+                'x.index_select(0, t), or x.index_copy(0, t.reshape(1), rows) in place of a write',
+            )
 
 # %% ../../nbs/capture/03_operations.ipynb #9ab40557
 NOT_RECORDING = dict(computing=None, tape=None, guard=None, observers=(), watchers=())

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays.numpy_backend import is_array
 from ..graph.node import TensorBase
 from ..graph.pytree import tree_flatten
+from ..layers.replay import Place
 from ..layers.source_lines import caller, locate
 from ..layers.versions import JOURNAL
 
@@ -119,7 +120,10 @@ def gradient_of(leaf):
     return g if is_array(g) else g._array
 
 def holds_arrays(value):
-    return any(is_array(v) or isinstance(v, TensorBase) for v in tree_flatten(value)[0])
+    return any(
+        is_array(v) or isinstance(v, TensorBase) or v.__class__ is Place
+        for v in tree_flatten(value)[0]
+    )
 
 def window(base, start, shape, strides):
     return np.lib.stride_tricks.as_strided(base.reshape(-1)[start:], shape, strides)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.numpy_backend import is_array, storage_of
 from ..graph.node import TensorBase
+from ..layers.replay import Place
 from ..ops.together import Opaque, Symbol
 from .program import Line, gradient_of, holds_arrays, line_of, window
 
@@ -57,6 +58,7 @@ class Shared:
         "The name of a view that package code has made of an array we know, or None."
         base = storage_of(array)
         if base is array or not isinstance(base, np.ndarray): return None
+        self.start_escapes(array)
         for known in self.kept:
             if (
                 storage_of(known) is base
@@ -64,8 +66,7 @@ class Shared:
                 and known.flags.c_contiguous
             ):
                 start = array.__array_interface__['data'][0] - known.__array_interface__['data'][0]
-                if not 0 <= start <= known.nbytes or known.dtype != array.dtype:
-                    continue
+                if not 0 <= start <= known.nbytes or known.dtype != array.dtype: continue
                 return self.call_line(
                     [array],
                     window,
@@ -118,6 +119,9 @@ class Lines:
                 )
             inner = ', '.join(self.expression(v, uses) for v in value)
             return f'[{inner}]' if value.__class__ is list else f'({inner},)'
+        if value.__class__ is Place and value.tape() is self:
+            uses.add(value.name)
+            return value.name
         if value is None or value is True or value is False: return repr(value)
         return self.program.constant(value, 'equal')
 

@@ -17,6 +17,7 @@ from ..layers.conjugate_views import bits_of, showing, take_memory
 from ..layers.extras import TensorExtras, kin_with
 from ..graph.op import REGISTRY
 from ..layers.inference import inference_extras
+from ..layers.replay import start_escapes
 from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL
 from .gradients import _undeletable
@@ -134,11 +135,9 @@ class ViewFacts:
             raise RuntimeError(
                 '_view_func() takes a tensor of the shape of the base, and is a method of views'
             )
-        seen, own, there = (
-            self._array.itemsize,
-            address(self._memory) - address(base._memory),
-            new_base.storage_offset() * new_base._array.itemsize,
-        )
+        start_escapes(self._memory)
+        seen, own = self._array.itemsize, address(self._memory) - address(base._memory)
+        there = new_base.storage_offset() * new_base._array.itemsize
         turned = self._array.dtype.kind + base._array.dtype.kind
         if turned in ('fc', 'cf'):
             new_base = REGISTRY['view_as_real' if turned == 'fc' else 'view_as_complex'].call(

@@ -16,6 +16,7 @@ from autograd_nb.arrays.dtypes import (
 )
 from ..arrays.numpy_backend import address, memory_of, storage_of, strides_of
 from ..functions import dim_of
+from ..layers.replay import start_escapes
 from .devices import device_of
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #44fb021b
@@ -133,6 +134,7 @@ class MemoryMethods:
         return strides if dim is None else strides[dim_of(dim, self._memory.ndim)]
 
     def storage_offset(self):
+        start_escapes(self._memory)
         start = address(memory_of(self._memory))
         return (address(self._memory) - start) // self._memory.itemsize
 

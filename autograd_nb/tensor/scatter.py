@@ -20,7 +20,7 @@ from ..arrays.numpy_backend import memory_of
 from ..forms import forms
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
 from ..layers.casting import castable
-from ..layers.replay import constant_input, replayed_as_call
+from ..layers.replay import Place, constant_input, escapes, replayed_as_call
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
@@ -152,6 +152,8 @@ def index_copy(input, dim, index, source, *, out=None):
 def index_put(input, indices, values, accumulate=False):
     "A copy with `values` written (or added) at `indices`, a tuple of index tensors."
     index, _ = F._indices(tuple(indices), input._array.shape)
+    for i in index:
+        if i.__class__ is Place: escapes(input, 'an index of one number')
     F.refuse_far(input, index)
     if values._array.dtype != input._array.dtype:
         raise RuntimeError(

@@ -21,6 +21,7 @@ from ..layers.extras import GradBox, TensorExtras, extras_of, living
 from ..graph.op import REGISTRY
 from ..layers.hooks import hooks_of
 from ..layers.inference import inference_extras
+from ..layers.replay import start_escapes
 from ..layers.source_lines import caller
 from ..layers.views import VIEWS, watch_stale
 
@@ -89,6 +90,7 @@ def view_metas(x, outs, many):
 # %% ../../nbs/tensor/methods/02_views.ipynb #06465ec9
 def geometry(view, base):
     "Where the array `view` lies in the memory of the array `base`, as arguments of `as_strided`."
+    start_escapes(view)
     # real numbers that are parts of complex ones, or the reverse
     turned = base.dtype.kind != view.dtype.kind and base.dtype.kind + view.dtype.kind in 'cfc'
     item = view.itemsize if turned else base.itemsize

@@ -906,6 +906,7 @@ def randint(
         lambda shape: _chance(generator, index).integers(low, high, shape).astype(kind, copy=False),
         not_negative(sizes_of((size,))),
     )
+    if out is None and requires_grad is False: return made
     return into(out, leaf(made, requires_grad))
 
 def randint_like(

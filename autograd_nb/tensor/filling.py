@@ -248,6 +248,8 @@ class RandomNumbers:
 # %% ../../nbs/tensor/methods/14_filling.ipynb #5ca11b01
 def check_bounds(low, high, dtype):
     "Raise PyTorch's errors for bounds that numbers of the dtype cannot have."
+    if dtype.name == 'int64' and low.__class__ is high.__class__ is int:
+        if -(2**63) <= low < high < 2**63: return
     if low >= high:
         raise RuntimeError(
             f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}'

@@ -2491,15 +2491,17 @@ def _wrong_place(index, shape):
     )
     if used > len(shape):
         return IndexError(f'too many indices for tensor of dimension {len(shape)}')
-    d = 0
+    d = arrays = 0  # PyTorch counts the arrays where one of them is wrong
     for a in index:
         if a is None: continue
         if a is Ellipsis:
             d += len(shape) - used
             continue
-        found = _mask_error(a, shape, d) if _masks(a) else _place_error(a, shape[d], d)
+        if _masks(a): found = _mask_error(a, shape, d)
+        else: found = _place_error(a, shape[d], arrays if is_array(a) else d)
         if found is not None: return found
-        d += a.ndim if _masks(a) else 1
+        dims = a.ndim if _masks(a) else 1
+        d, arrays = d + dims, arrays + is_array(a) * builtins.max(dims, 1)
     return None
 
 def _index_error(error, index, shape):

@@ -84,10 +84,10 @@ class StraightPut:
             if storage_of(new) is storage_of(array):
                 return False  # they may overlap
             value = new
-        index, basic = F._indices(index, array.shape)
+        places, basic = F._indices(index, array.shape)
         try:
-            if basic: array[index] = value
-            elif not _write_at(array, index, value): return False
+            if basic: array[places] = value
+            elif _is_of_bytes(index) or not _write_at(array, places, value): return False
         except (IndexError, ValueError, OverflowError):
             return False  # nothing was written
         written(self, array, 'copy_' if basic else 'index_put_')
@@ -177,13 +177,17 @@ def _check_dtype(x, index, value):
             ' source.'
         )
 
+def _is_of_bytes(index):
+    "Whether a mask of bytes is the only tensor of an index."
+    index = index if isinstance(index, tuple) else (index,)
+    masks = [i._array for i in index if isinstance(i, TensorBase)]
+    return len(masks) == 1 and masks[0].dtype == np.uint8 and masks[0].ndim > 0
+
 def _refuse_bytes(index, value):
     """Raise PyTorch's error for one number at a mask of bytes: it hands these on to `masked_fill_`,
     which wants truth values.
     """
-    index = index if isinstance(index, tuple) else (index,)
-    masks = [i for i in index if isinstance(i, TensorBase)]
-    if value.size == len(masks) == 1 and masks[0]._array.dtype == np.uint8 and masks[0]._array.ndim:
+    if value.size == 1 and _is_of_bytes(index):
         raise RuntimeError(
             'masked_fill_ only supports boolean masks, but got mask with dtype unsigned char'
         )

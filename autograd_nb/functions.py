@@ -785,6 +785,7 @@ def addcdiv(input, tensor1, tensor2, *old, value=1, out=None):
 def masked_fill(input, mask, value):
     "`input` with `value` (a number or a 0-d tensor) where `mask` holds."
     need_tensor(input, 'masked_fill')
+    need_tensor(mask, 'masked_fill', 'mask')
     if mask._array.dtype != bool:
         raise RuntimeError(
             'masked_fill_ only supports boolean masks, but got mask with dtype'
@@ -799,6 +800,10 @@ def masked_fill(input, mask, value):
         if value.is_complex() and not input.is_complex(): _held(value.item(), input)
         value = cast(value, FROM_NUMPY[input._array.dtype])
         return _op['filled_where'](_wide(input, mask), value, mask)
+    if not isinstance(value, (int, builtins.float, builtins.complex, np.generic)):
+        raise TypeError(
+            f"masked_fill(): argument 'value' (position 2) must be Number, not {kind_name(value)}"
+        )
     return _op['masked_fill'](_wide(input, mask), mask, value=_held(value, input))
 
 def _wide(input, mask):
@@ -1144,19 +1149,25 @@ def _same_dtype(a, b, name):
     need_tensor(a, name)
     need_tensor(b, name, 'other', 2)
     if a._array.dtype != b._array.dtype and LOCAL.modes.casting is None:
-        if name == 'dot':
-            raise dtypes_error(
-                f'dot : expected both vectors to have same dtype, but found {_type_name(a)} and'
-                f' {_type_name(b)}',
-                a,
-                b,
-            )
-        raise dtypes_error(
-            'expected m1 and m2 to have the same dtype, but got:'
-            f' {c_name(a._array)} != {c_name(b._array)}',
-            a,
-            b,
-        )
+        raise dtypes_error(_dtype_words(a, b, name), a, b)
+
+def _dtype_words(a, b, name):
+    """PyTorch's words for a product of two dtypes, which are those of the product that the ranks
+    ask for. Raises what is wrong with the shapes, at which all but `dot` look first.
+    """
+    kinds, ranks = (_type_name(a), _type_name(b)), (a._array.ndim, b._array.ndim)
+    if name == 'dot' or ranks == (1, 1):
+        return 'dot : expected both vectors to have same dtype, but found {} and {}'.format(*kinds)
+    product = _matmul if name == 'matmul' else _op[name]
+    product(*[tensor_like(np.zeros(v._array.shape, np.float32)) for v in (a, b)])
+    if ranks == (2, 1):
+        words = 'addmv input tensors must have the same dtype, but got {1}, {0}, and {1}'
+        return words.format(*kinds)
+    if builtins.min(ranks) > 2: return 'expected scalar type {} but found {}'.format(*kinds)
+    return (
+        'expected m1 and m2 to have the same dtype, but got:'
+        f' {c_name(a._array)} != {c_name(b._array)}'
+    )
 
 @forms('function method')
 def matmul(input, other, *, out=None):
@@ -1181,7 +1192,8 @@ def _ranked(name, ranks):
     op = _op[name]
 
     def product(input, other, *, out=None):
-        _same_dtype(input, other, name)
+        need_tensor(input, name)
+        need_tensor(other, name, 'other', 2)
         for x, want, label in zip((input, other), ranks, _OPERANDS[name]):
             if x._array.ndim != want:
                 raise RuntimeError(
@@ -1196,6 +1208,7 @@ def _ranked(name, ranks):
                 f' [{input._array.shape[0]}, {input._array.shape[2]}] but got:'
                 f' {list(other._array.shape[:2])}.'
             )
+        _same_dtype(input, other, name)
         return into(out, op(input, other), name)
 
     product.__name__ = product.__qualname__ = name
@@ -2240,6 +2253,20 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 # %% ../nbs/tensor/02_functions.ipynb #23557376
 _PLAIN, _NUMBERS, _INT64 = {int, type(None)}, {int, Place}, np.dtype(np.int64)
 
+def _ragged(rows):
+    "PyTorch's error for the first of nested lists that is not as long as the first beside it."
+    level, dim = [rows], 0
+    while isinstance(level[0], (list, tuple)):
+        size = len(level[0])
+        for row in level:
+            if not isinstance(row, (list, tuple)): return TypeError('not a sequence')
+            if len(row) != size:
+                return ValueError(
+                    f'expected sequence of length {size} at dim {dim} (got {len(row)})'
+                )
+        level, dim = [v for row in level for v in row] or [None], dim + 1
+    return TypeError('only integer tensors of a single element can be converted to an index')
+
 # %% ../nbs/tensor/02_functions.ipynb #e4f12350
 _LISTS_AS_INDICES = (
     'Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in'
@@ -2278,21 +2305,24 @@ def _tensor_entry(i):
     return a, False
 
 def _bare(v):
+    if isinstance(v, (list, tuple)): return [_bare(w) for w in v]
     if not isinstance(v, TensorBase): return v
     escapes(v, 'a list that is an index')
-    return v.item() if is_on_device(v._array) else v._array
+    a = v._array
+    return v.item() if is_on_device(a) or a.__class__ is np.ndarray and a.size == 1 else a
 
 # %% ../nbs/tensor/02_functions.ipynb #f00e6b40
 def _sequence_entry(i):
     "An array, or a list of numbers and tensors, as an array."
     if not is_array(i):
-        i = np.asarray([_bare(v) for v in i] if isinstance(i, (list, tuple)) else i)
+        try: i = np.asarray(_bare(i))
+        except ValueError: raise _ragged(i) from None
     if i.dtype.kind == 'f': return i.astype(np.int64)  # [0.5] is [0]
     if i.dtype.kind == 'U': raise TypeError("new(): invalid data type 'str'")
     if i.dtype.kind == 'c':
         raise TypeError("'complex' object cannot be interpreted as an integer")
-    if i.dtype.kind == 'O' and None in i.reshape(-1).tolist():
-        raise RuntimeError('Could not infer dtype of NoneType')
+    if i.dtype.kind == 'O':
+        raise RuntimeError(f'Could not infer dtype of {kind_name(i.reshape(-1)[0])}')
     return i
 
 def _slice_entry(i):
@@ -2310,7 +2340,9 @@ def _entry(i):
     "One entry of an index in NumPy's terms: (entry, is it basic)."
     if isinstance(i, TensorBase): return _tensor_entry(i)
     if i.__class__ is slice: return _slice_entry(i), True
-    if is_array(i) or isinstance(i, (list, tuple, range)): return _sequence_entry(i), False
+    number = is_array(i) and not i.ndim and i.dtype.kind in 'iu'
+    if not number and (is_array(i) or isinstance(i, (list, tuple, range))):
+        return _sequence_entry(i), False
     if isinstance(i, builtins.bool): return np.array(i), False
     if i is None or i is Ellipsis or i.__class__ is Place: return i, True
     if hasattr(i, '__index__') and not isinstance(i, np.bool_): return i.__index__(), True
@@ -2418,6 +2450,7 @@ def _scalar_index_error(index):
     if builtins.any(isinstance(a, slice) for a in index):
         return IndexError('slice() cannot be applied to a 0-dim tensor.')
     if builtins.any(map(is_array, index)): return None
+    if given and given[0]: return _place_error(given[0], 0, 0)
     return IndexError(
         'invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()`'
         ' in C++ to convert a 0-dim tensor to a number'
@@ -2435,6 +2468,7 @@ def _mask_error(mask, shape, d):
 def _place_error(a, size, d):
     "The same for a number or an array of numbers along dimension `d`; None if all are in range."
     if isinstance(a, int) and not -size <= a < size:
+        if a.bit_length() > 63: return ValueError('Overflow when unpacking long long')
         return range_error(
             IndexError(f'index {a} is out of bounds for dimension {d} with size {size}'), size
         )
@@ -2454,15 +2488,17 @@ def _wrong_place(index, shape):
     )
     if used > len(shape):
         return IndexError(f'too many indices for tensor of dimension {len(shape)}')
-    d = 0
+    d = arrays = 0  # PyTorch counts the arrays where one of them is wrong
     for a in index:
         if a is None: continue
         if a is Ellipsis:
             d += len(shape) - used
             continue
-        found = _mask_error(a, shape, d) if _masks(a) else _place_error(a, shape[d], d)
+        if _masks(a): found = _mask_error(a, shape, d)
+        else: found = _place_error(a, shape[d], arrays if is_array(a) else d)
         if found is not None: return found
-        d += a.ndim if _masks(a) else 1
+        dims = a.ndim if _masks(a) else 1
+        d, arrays = d + dims, arrays + is_array(a) * builtins.max(dims, 1)
     return None
 
 def _index_error(error, index, shape):
@@ -2496,9 +2532,10 @@ def getitem(input, index):
             try: return pick(input, index=(a,))
             except (IndexError, ValueError) as error:
                 raise _index_error(error, (a,), x.shape) from None
+    given = index
     index, basic = _indices(index, input._array.shape)
     if basic:
-        if len(index) > 1 and input._node is not None and LOCAL.modes.grad:
+        if input._node is not None and LOCAL.modes.grad and (len(index) > 1 or index is given):
             return _one_at_a_time(input, index)
     else:
         refuse_far(input, index)
@@ -2650,6 +2687,7 @@ def index_select(input, dim, index, *, out=None):
     if out is not None: return into(out, index_select(input, dim, index))
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
+    need_tensor(index, 'index_select', 'index', 2)
     if index._array.__class__ is BatchedArray:
         rows = input if input._array.ndim else reshape(input, 1)
         picked = getitem(rows, (slice(None),) * d + (index,))
@@ -2961,7 +2999,7 @@ def bincount(input, weights=None, minlength=0):
     if a.ndim != 1 or a.__class__ is np.ndarray and (a < 0).any():
         raise RuntimeError('bincount only supports 1-d non-negative integral inputs.')
     if minlength < 0: raise RuntimeError('minlength should be >= 0')
-    if weights is None: return tensor_like(_bins(a, None, minlength))
+    if weights is None or not a.size: return tensor_like(_bins(a, None, minlength))
     if weights._array.shape != a.shape:
         raise RuntimeError(
             'weights should be 1-d and have the same length as input, which has'

@@ -1,6 +1,7 @@
 """What a whole kind of statements leaves behind, under PyTorch and under autograd_nb: written as programs, one for each member of the kind."""
 
 import gc
+import random
 
 import _random_programs
 import pytest
@@ -157,6 +158,16 @@ ANSWERED = """
 a[torch.tensor(1, dtype=torch.int8)]
 a[:, torch.tensor(-1, dtype=torch.int16)]
 a[[0.5, 1.5]]
+a[:]
+a[:,]
+a[:, :]
+a[(torch.tensor([1]),), 0]
+a[[torch.tensor([0]), torch.tensor([1])], 0]
+a[np.array(1)]
+a[0, np.array(-1)]
+torch.bincount(torch.tensor([], dtype=torch.long), weights=torch.ones(0), minlength=2)
+torch.softmax(torch.tensor(inf), 0).isnan()
+torch.log_softmax(torch.tensor(-inf), 0).isnan()
 a.cumsum(torch.tensor(0))
 a.transpose(torch.tensor(0), torch.tensor(1))
 torch.cat([a, a], torch.tensor(1))
@@ -173,6 +184,40 @@ torch.tensor([1.0, inf, 2.0, inf, 1.0]).mul(0).add(torch.tensor([1.0, 0.0, 2.0, 
 @pytest.mark.parametrize("call", ANSWERED.strip().splitlines())
 def test_calls_that_are_answered(call):
     agree(f"a = {MATRIX}", f"b = {call.replace('inf', repr('inf').join(['float(', ')']))}")
+
+
+@pytest.mark.parametrize("write", ["b[True] = a.float()", "b[False] = 7.0", "b[False] = a.float()", "b[True] = 3.0", "b[[True, False]] = 2.0"])
+def test_truth_values_as_an_index(write):
+    agree(f"a = {MATRIX}", "b = a.detach().clone()", write)
+
+
+def mixed_index(rng, shape):
+    "An index of as many entries as a tensor of this `shape` has dimensions, or fewer, in which all that are arrays name two places."
+    entries = []
+    for n in shape[: rng.randint(1, len(shape))]:
+        i, j, mask = rng.randrange(-n, n), rng.randrange(-n, n), [True, True] + [False] * (n - 2)
+        rng.shuffle(mask)
+        pair = [f"[{i}, {j}]", f"torch.tensor([{i}, {j}])", f"torch.tensor([{i}, {j}], dtype=torch.int16)", f"np.array([{i}, {j}])", f"[torch.tensor([{i}]), {j}]", f"torch.tensor({mask})", str(mask), f"torch.tensor([{i}])"]
+        one = [str(i), f"torch.tensor({i})", f"np.int64({i})", f"np.array({i})"]
+        cut = [":", "1:", ":-1", "::2", f"{i}:", "1:1", "-5:9", "torch.tensor(1):"]
+        entries.append(rng.choice(rng.choice([pair, one, cut])))
+    for extra in ("None", "...", "True"):
+        if rng.random() < 0.2: entries.insert(rng.randrange(len(entries) + 1), extra)
+    return ", ".join(entries)
+
+
+LAYOUTS = ["", ".transpose(0, -1)", "[:, :2]", "[::2]", ".expand(2, 4, 3, 2)", ".clone().requires_grad_()"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(12))
+def test_mixtures_of_indices(seed):
+    rng = random.Random(seed)
+    for layout in LAYOUTS:
+        make = f"torch.arange(24.0, dtype=torch.float64).view(4, 3, 2).mul(1){layout}"
+        shape = eval(make, {"torch": torch}).shape
+        read, place = mixed_index(rng, shape), mixed_index(rng, shape)
+        agree(f"a = {make}", "b = a * torch.ones((), dtype=torch.float64, requires_grad=True)", f"c = b[{read}]", f"b[{place}] = {rng.choice(['7.0', 'torch.tensor(True)', 'a.detach().flatten()[3]'])}", "c.sum().backward()", f"a.detach()[{place}]{rng.choice([' *= 2.0', ' = -1', ' += 0.5'])}")
 
 
 def test_written_to_a_single_element():

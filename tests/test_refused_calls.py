@@ -339,6 +339,27 @@ torch.vmap(lambda v: v.flip(-1))(torch.ones(2))
 torch.nan_to_num(torch.ones(2, dtype=torch.complex64, requires_grad=True))
 torch.autograd.grad((2 * (c := torch.tensor([1 + 1j, 2j], requires_grad=True))).nan_to_num_().abs().sum(), c)[0].real
 torch.autograd.grad(torch.nn.functional.silu(2 * (c := torch.tensor([1 + 1j, 2j], requires_grad=True)), inplace=True).real.sum(), c)[0].detach().real.round(decimals=3)
+m[[[0, 1], [0]]]
+m[0, [slice(0, 1)]]
+m[0, [...]]
+m[10**30]
+z[1]
+z[-1]
+z.size(0)
+m.index_select(0, [1])
+m.__setitem__(torch.tensor([1, 0], dtype=torch.uint8), 3)
+m.__setitem__(torch.tensor(True), torch.ones(1, dtype=torch.float64))
+m.__setitem__((torch.tensor([0], dtype=torch.int16), slice("a")), 1j)
+m.__setitem__(False, "a")
+m @ torch.ones(2, 3, dtype=torch.float64)
+m @ torch.ones(2, dtype=torch.float64)
+m @ torch.ones(3, dtype=torch.float64)
+m[0] @ torch.ones(2, dtype=torch.float64)
+m[0] @ torch.ones(3, 2, dtype=torch.float64)
+m[None] @ torch.ones(1, 3, 2, dtype=torch.float64)
+z @ m.double()
+torch.bmm(m[None], m[None].double())
+torch.nn.functional.linear(m, torch.ones(2, 2, dtype=torch.float64))
 """.strip().splitlines()
 
 

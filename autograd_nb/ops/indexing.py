@@ -37,7 +37,7 @@ def _index_node(index):
     if index:
         end = index[-1]
         if end.__class__ is int: return 'SelectBackward0'
-        if end.__class__ is slice and not end.start is end.stop is end.step is None:
+        if end.__class__ is slice and (len(index) == 1 or end != slice(None)):
             return 'SliceBackward0'
     last = [
         i for i in index if not (isinstance(i, slice) and i == slice(None)) and i is not Ellipsis

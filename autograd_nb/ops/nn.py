@@ -16,7 +16,7 @@ from .shape import all_batched, expand, pointwise, reshape
 
 # %% ../../nbs/ops/06_nn.ipynb #54d89773
 def _softmax(x, dim):
-    if not x.ndim: return xp.ones_like(x)
+    if not x.ndim: return _softmax(x.reshape(1), 0).reshape(())
     if not x.size: return x.copy()
     e = xp.exp(x - xp.maximum.reduce(x, axis=dim, keepdims=True))
     e /= xp.add_up(e, (dim % e.ndim,), True)
@@ -34,7 +34,7 @@ def softmax(x, *, dim):
 softmax.vjp(x=lambda g, out, *, dim: out * (g - sum(g * out, dim=dim, keepdim=True)))
 
 def _log_softmax(x, dim):
-    if not x.ndim: return xp.zeros_like(x)
+    if not x.ndim: return _log_softmax(x.reshape(1), 0).reshape(())
     if not x.size: return x.copy()
     s = x - xp.maximum.reduce(x, axis=dim, keepdims=True)
     return s - xp.log(xp.add_up(xp.exp(s), (dim % s.ndim,), True))

@@ -84,10 +84,10 @@ class StraightPut:
             if storage_of(new) is storage_of(array):
                 return False  # they may overlap
             value = new
-        index, basic = F._indices(index, array.shape)
+        places, basic = F._indices(index, array.shape)
         try:
-            if basic: array[index] = value
-            elif not _write_at(array, index, value): return False
+            if basic: array[places] = value
+            elif _is_of_bytes(index) or not _write_at(array, places, value): return False
         except (IndexError, ValueError, OverflowError):
             return False  # nothing was written
         written(self, array, 'copy_' if basic else 'index_put_')
@@ -151,8 +151,15 @@ def _refuse_shared(target, places, value):
     if value.size == len(arrays) == 1 and not places: return
     for other in value, *places: refuse_overlap(target._memory, other, at_indices=True)
 
+# %% ../../nbs/tensor/methods/12_indexing.ipynb #da0564cc
 # numbers of NumPy's are taken if they are Python's, too, or whole
 WRITTEN = TensorBase, int, float, complex, np.integer
+
+def _as_written(x, value):
+    "A tensor of what is assigned to places of `x`. Raises PyTorch's error for what none can be."
+    if not isinstance(value, WRITTEN) and not hasattr(type(value), '__torch_function__'):
+        raise TypeError(f"can't assign a {type_name(value)} to a torch.{F._type_name(x)}Tensor")
+    return as_operand(F._as_constant(F._as_element(value, x), x), x)
 
 def _check_dtype(x, index, value):
     "Raise PyTorch's error if the dtype of `value` may not be written to such places of `x`."
@@ -161,7 +168,7 @@ def _check_dtype(x, index, value):
         and value._array.dtype != x._array.dtype
         and (
             value._array.size != 1
-            or builtins.any(is_array(i) and i.dtype.kind != 'b' for i in index)
+            or builtins.any(is_array(i) and not (i.dtype.kind == 'b' and i.ndim) for i in index)
         )
     ):
         raise RuntimeError(
@@ -170,6 +177,20 @@ def _check_dtype(x, index, value):
             ' source.'
         )
 
+def _is_of_bytes(index):
+    "Whether a mask of bytes is the only tensor of an index."
+    index = index if isinstance(index, tuple) else (index,)
+    masks = [i._array for i in index if isinstance(i, TensorBase)]
+    return len(masks) == 1 and masks[0].dtype == np.uint8 and masks[0].ndim > 0
+
+def _refuse_bytes(index, value):
+    """Raise PyTorch's error for one number at a mask of bytes: it hands these on to `masked_fill_`,
+    which wants truth values.
+    """
+    if value.size == 1 and _is_of_bytes(index):
+        raise RuntimeError(
+            'masked_fill_ only supports boolean masks, but got mask with dtype unsigned char'
+        )
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #72d0355d
 def picks_all(index, shape):
@@ -211,22 +232,22 @@ class Writing:
     __slots__ = ()
 
     def __setitem__(self, index, value):
-        if self._put(index, value, LOCAL.modes): return
-        if not isinstance(value, WRITTEN) and not hasattr(type(value), '__torch_function__'):
-            raise TypeError(
-                f"can't assign a {type_name(value)} to a torch.{F._type_name(self)}Tensor"
-            )
+        if index is True: index = None  # all of it
+        if index is not False and self._put(index, value, LOCAL.modes): return
+        assigned, value = value, _as_written(self, value)
+        if index is False: return
+        named = index
         index, basic = F._indices(index, self._array.shape)
         everything = basic and picks_all(index, self._array.shape)
-        if not basic: index = _check_places(self, index, value)
-        assigned = value
-        value = as_operand(F._as_constant(F._as_element(value, self), self), self)
+        if not basic: index = _check_places(self, index, assigned)
         if LOCAL.modes.transforms: ready(self, value)
         elif Device.array is not None: value = placed(value, index_like(self._array))
         given = value._array
         if LOCAL.modes.transforms or value._array.shape and not basic:
             value = self._fitted(index, basic, value)
-        if not basic: _check_dtype(self, index, assigned)
+        if not basic:
+            _check_dtype(self, index, assigned)
+            _refuse_bytes(named, given)
         target, rest = self, index
         try:
             if basic:

@@ -77,11 +77,11 @@ class Sizes:
     def element_size(self): return self._memory.itemsize
 
     def size(self, dim=None):
-        return (
-            Size(self._memory.shape)
-            if dim is None
-            else self._memory.shape[F.dim_of(dim, self._memory.ndim)]
-        )
+        shape = self._memory.shape
+        if dim is None: return Size(shape)
+        dim = F.dim_of(dim, len(shape))
+        if not shape: raise IndexError('Dimension specified as 0 but tensor has no dimensions')
+        return shape[dim]
 
     def get_device(self): return self._memory.device.id if is_on_device(self._memory) else -1
 

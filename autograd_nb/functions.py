@@ -1056,6 +1056,8 @@ def aminmax(input, *, dim=None, keepdim=False, out=None):
             raise IndexError(
                 f'aminmax: Expected reduction dim {dim} to have non-zero size.'
             )
+    if dim is not None: dim_of(dim, input._array.ndim)
+    refuse_kinds(input, 'c', 'aminmax_cpu')
     return return_aminmax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #53fe691f

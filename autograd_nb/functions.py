@@ -459,10 +459,11 @@ def _scaled(other, alpha):
     return _op['scaled'](other, factor=alpha) if _in_one_node(other, alpha) else other * alpha
 
 def _in_one_node(other, alpha):
-    "Whether a node keeps the factor `alpha` of `other` as a number."
+    "Whether one operation takes the factor `alpha` of `other` as a number, rounding once."
     return (
-        is_differentiable(other)
-        and other._array.dtype.kind in 'fc'
+        isinstance(other, TensorBase)
+        and (is_differentiable(other) or other._array.dtype.kind == 'V')
+        and other._array.dtype.kind in 'fcV'
         and alpha.__class__ in (int, float)
     )
 
@@ -1062,6 +1063,8 @@ def aminmax(input, *, dim=None, keepdim=False, out=None):
             raise IndexError(
                 f'aminmax: Expected reduction dim {dim} to have non-zero size.'
             )
+    if dim is not None: dim_of(dim, input._array.ndim)
+    refuse_kinds(input, 'c', 'aminmax_cpu')
     return return_aminmax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #53fe691f

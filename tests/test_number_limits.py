@@ -192,6 +192,35 @@ def test_sums_of_half_precision_do_not_overflow(call):
         numpy.testing.assert_allclose(found[1].float().numpy(), found[0].float().numpy(), rtol=1e-3 if dtype == "float16" else 1e-2)
 
 
+SHORT_CALLS = ["x * 0.1", "3.3 * x", "x / 0.3", "x.clone().mul_(0.7)", "x.clone().div_(-0.7)", "x.div(0.3, rounding_mode='floor')", "x.div(3.3, rounding_mode='trunc')", "x.div(y, rounding_mode='trunc')", "x + 0.1", "x.pow(2.5)"]
+
+
+@pytest.mark.parametrize("call", SHORT_CALLS)
+def test_a_number_beside_bfloat16_is_as_precise_as_in_pytorch(call):
+    "A factor or divisor is not rounded to sixteen bits first, a summand and an exponent are."
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        x = ((lib.arange(1024.0) * 37 % 251 + 1) / 16).bfloat16()
+        found.append(eval(call, {"x": x, "y": x.flip(0)}))
+    assert found[1].dtype is ours.bfloat16
+    assert found[1].tolist() == found[0].tolist()
+
+
+@pytest.mark.parametrize("call", ["x * 0.1", "x / 0.3", "(x * 0.1) * 0.1", "torch.add(x, x, alpha=0.3)"])
+def test_gradients_of_numbers_beside_bfloat16(call):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        x = ((lib.arange(64.0) * 37 % 251 + 1) / 16).bfloat16().requires_grad_()
+        eval(call, {"x": x, "torch": lib}).sum().backward()
+        found.append(x.grad)
+    assert found[1].dtype is ours.bfloat16
+    assert found[1].tolist() == found[0].tolist()
+
+
 RAGGED = ["[1.5, [2]]", "[[1, 2], [3, [4]]]", "[True, [2]]", "[1j, [1]]", "[[1], 2.5]", "[[1.], 'a']", "[[1, 2], None]", "[[1], []]", "[[1, 2], (3,)]", "[[1, 2], range(3)]", "[1, (2,)]", "[[[1]], [[2, 3]]]", "[[[1], [2]], [[3]]]", "[[1, 2], 3]",
           "[[1, 2], [3, 'x']]", "[[1], [[2]]]", "[[[2]], [1]]", "[numpy.ones(2), numpy.ones(3)]"]  # fmt: skip
 NO_NUMBERS = [*RAGGED, "[1, None]", "[1.5, None]", "[[1], [None]]", "[[None], [1]]", "[object()]", "[[object()]]", "[{}]", "[2**70, None]", "[1, set()]", "None", "object()", "[2**63]", "2**63"]

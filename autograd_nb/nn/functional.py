@@ -210,6 +210,11 @@ def embedding(
 def _shorten_rows(weight, indices, max_norm, norm_type):
     rows = np.unique(indices._array)
     table = weight._array
+    if rows.size and table.dtype.kind in 'biu':
+        raise RuntimeError(
+            'norm(): input dtype should be either floating point or complex. Got'
+            f' {F._type_name(weight)} instead.'
+        )
     norms = (
         (np.abs(table[rows]) ** norm_type).sum(1) ** (1 / norm_type)
         if math.isfinite(norm_type)
@@ -1325,7 +1330,9 @@ def nll_loss(
     """
     need_tensor(input, 'nll_loss_nd')
     need_tensor(target, 'nll_loss_nd', 'target', 2)
-    if ignore_index.__class__ is not int: _need('int', ignore_index, 'nll_loss_nd', 'ignore_index')
+    if ignore_index.__class__ is not int:
+        _need('int', ignore_index, 'nll_loss_nd', 'ignore_index')
+        ignore_index = int(ignore_index)
     reduction = reduction_of(reduction, size_average, reduce)
     shape, places = input._array.shape, target._array.shape
     if len(shape) == 2 and len(places) > 1 and shape[0] == places[0]:
@@ -1407,6 +1414,7 @@ def cross_entropy(
     if ignore_index.__class__ is not int or label_smoothing.__class__ is not float:
         _need('int', ignore_index, 'cross_entropy_loss', 'ignore_index')
         _need('float', label_smoothing, 'cross_entropy_loss', 'label_smoothing', 6)
+        ignore_index = int(ignore_index)
     if weight is not None: need_tensor(weight, 'cross_entropy_loss', 'weight', 3)
     last = '' if input._array.ndim > 2 else 'lastdim_'
     F.refuse_integers(f'log_softmax_{last}kernel_impl', input)
@@ -1527,7 +1535,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'
             raise ValueError('var is of incorrect size')
     if reduction not in ('none', 'mean', 'sum'):
         raise ValueError(f'{reduction} is not valid')
-    with no_grad(): low = F.clamp(eps - var, min=0)
+    with no_grad(): low = var.clone().clamp_(min=eps) - var
     var = var + low  # limited from below without cutting its gradient
     out = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full: out = out + 0.5 * math.log(2 * math.pi)

@@ -83,7 +83,7 @@ def rsub(x, y):
 rsub.vjp(x=lambda g: -g, y=lambda g: g)
 
 @binary(np.multiply, mixes=True, numbers='either', of_numbers=True, symbol='*',
-    forms='function method method_', names='mul multiply')
+    exact_numbers=True, forms='function method method_', names='mul multiply')
 def mul(x, y):
     "`x * y`."
 
@@ -93,6 +93,7 @@ mul.vjp(x=lambda g, y: g * y, y=lambda g, x: g * x)
     np.divide,
     promote='float',
     mixes=True,
+    exact_numbers=True,
     symbol='/',
     samples=[
         (N(3, 4), N(3, 4, low=0.5, high=2.0)),
@@ -117,6 +118,7 @@ scaled.vjp(x=lambda g, *, factor: g * factor)
 
 WITH_ALPHA = dict(
     jvp=linear,
+    short_numbers=('alpha',),
     samples=[(N(3, 4), N(4), dict(alpha=2.5)), (N(4), N(3, 1), dict(alpha=-3))],
 )
 
@@ -136,6 +138,8 @@ sub_scaled.vjp(x=lambda g: g, y=lambda g, *, alpha: -(g * alpha))
 
 @binary(
     promote='float',
+    exact_numbers=True,
+    of_bits=True,
     node='DivBackward2',
     samples=away,
     jvp=lambda tangents, values, out, statics: zeros_for(out),
@@ -313,6 +317,7 @@ def pow_rule(g, x, *, exponent):
         (N(3, low=0.5, high=2.0), dict(exponent=-1.5)),
         (N(), dict(exponent=1)),
     ],
+    short_numbers=('exponent',),
     overloaded=True,
 )
 def pow(x, *, exponent):
@@ -348,7 +353,8 @@ def pow_whole(x, y):
     inverse = xp.where(x == 1, 1, xp.where(x == -1, 1 - 2 * (y & 1), 0)).astype(x.dtype)
     return xp.where(y < 0, inverse, xp.power(x, xp.maximum(y, y.dtype.type(0))))
 
-@op(jvp=symmetric, batch=pointwise, node='PowBackward2', samples=[(N(3, 4), dict(base=2.0))])
+@op(jvp=symmetric, batch=pointwise, node='PowBackward2', short_numbers=('base',),
+    samples=[(N(3, 4), dict(base=2.0))])
 def rpow(x, *, base):
     "`base ** x` for a number `base`."
     return xp.power(x.dtype.type(base), x)
@@ -1141,12 +1147,12 @@ def divisor(y, x):
         raise RuntimeError('ZeroDivisionError')
     return y
 
-@binary(samples=[], kinds='iufV', refusal='div_floor_cpu', symbol='//')
+@binary(samples=[], kinds='iufV', exact_numbers=True, refusal='div_floor_cpu', symbol='//')
 def floor_divide(x, y):
     "`x / y` rounded down."
     return xp.floor_divide(x, divisor(y, x))
 
-@binary(samples=[], kinds='iufV', refusal='div_trunc_cpu')
+@binary(samples=[], kinds='iufV', exact_numbers=True, of_bits=True, refusal='div_trunc_cpu')
 def trunc_divide(x, y):
     "`x / y` rounded towards zero."
     if x.dtype.kind not in 'iu': return xp.trunc(xp.divide(x, y))

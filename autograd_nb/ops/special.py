@@ -183,6 +183,7 @@ def _x_times(x, y, function):
         (N(), N(2, 1, low=0.5, high=2.0)),
     ],
     overloaded=True,
+    of_bits=True,
 )
 def xlogy(x, y):
     "`x * log(y)`, and 0 where `x` is 0."
@@ -248,6 +249,7 @@ def logit_rule(g, x, *, eps):
         (N(3, 4, low=0.1, high=0.9), dict(eps=None)),
         (N(3, 4, low=0.1, high=0.9), dict(eps=0.2)),
     ],
+    of_bits=True,
 )
 def logit(x, *, eps=None):
     """`log(x / (1 - x))`, the inverse of the sigmoid; with `eps`, of `x` limited to the range from

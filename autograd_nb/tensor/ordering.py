@@ -60,6 +60,7 @@ def _running(name):
         if not input._array.ndim:
             picked = F.only(input, f'{name.title()}Backward0', 'picked_so_far')
             return into(out, kind(*picked), name)
+        if input._array.size: F.refuse_kinds(input, 'c', f'{name}_cpu')
         index = _op['running_place'](input, dim=d, better=name[3:])
         return into(
             out,

@@ -8,6 +8,7 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 
 # %% ../../nbs/func/02_derivatives.ipynb #e6cb068e
 import functools
+from collections import OrderedDict
 from types import CodeType, FunctionType, MethodType, ModuleType
 
 import numpy as np
@@ -62,7 +63,7 @@ def _enclosed(func, given):
     """
     found, seen, todo = {}, {id(t): t for t in given}, [func]
     for v in todo:
-        if v.__class__ in _SIMPLE or id(v) in seen: continue
+        if v.__class__ in _SIMPLE or v.__class__ in _FILLED and not v or id(v) in seen: continue
         if len(seen) == _MANY: break
         seen[id(v)] = v
         if isinstance(v, TensorBase): found[id(v)] = v
@@ -71,6 +72,7 @@ def _enclosed(func, given):
 
 # %% ../../nbs/func/02_derivatives.ipynb #23ee52bf
 _MANY = 5000
+_FILLED = {dict, OrderedDict, list, tuple, set}
 _SIMPLE = {int, float, bool, str, type(None), complex, bytes, type, ModuleType, np.ndarray}
 
 def _held(v):

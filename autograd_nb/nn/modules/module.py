@@ -46,9 +46,6 @@ class BackwardHookFunction(Function):
     @staticmethod
     def backward(ctx, *grads): return grads
 
-def _grads(returned):
-    return (returned,) if isinstance(returned, TensorBase) else returned
-
 # %% ../../../nbs/nn/modules/01_module.ipynb #685317c8
 class _AtOutputs:
     "What happens when gradients arrive at the outputs of a call."

@@ -8,7 +8,7 @@ __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGra
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
            'at', 'without_class', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel',
            'refuse_nesting', 'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'shared_error',
-           'at_captured', 'refuse_captured', 'found_outside', 'captured_error', 'promote', 'demote', 'Transforms',
+           'at_captured', 'captured_error', 'refuse_captured', 'found_outside', 'promote', 'demote', 'Transforms',
            'watch_index', 'like', 'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'looped_over',
            'slow_warning', 'tracked']
 
@@ -1174,6 +1174,15 @@ def at_captured(x, level):
         return True
     return False
 
+def captured_error(name):
+    return RuntimeError(
+        'During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call'
+        f' in-place operation (aten::{name}) that would mutate a captured Tensor. This is not'
+        ' supported; please rewrite the function being transformed to explicitly accept the'
+        ' mutated Tensor(s) as inputs.'
+    )
+
+# %% ../../nbs/transforms/01_levels.ipynb #8580e99e
 def refuse_captured(x, name):
     """Raise PyTorch's error if a function that is being differentiated writes to `x`, which it
     found outside of itself, or which shows memory of what it found there.
@@ -1196,14 +1205,6 @@ def _memories(tensors):
         storage_of(t._bare) for t in tensors if t.__class__ not in WRAPPERS and is_array(t._bare)
     ]
     return {id(s): s for s in spans}
-
-def captured_error(name):
-    return RuntimeError(
-        'During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call'
-        f' in-place operation (aten::{name}) that would mutate a captured Tensor. This is not'
-        ' supported; please rewrite the function being transformed to explicitly accept the'
-        ' mutated Tensor(s) as inputs.'
-    )
 
 # %% ../../nbs/transforms/01_levels.ipynb #394702bd
 def _write_recorded(x, result, name, overwrite, level):

@@ -285,6 +285,17 @@ def test_python_that_changes(name, as_before):
             assert fast(x).tolist() == f(x).tolist() and fast(x).dtype == f(x).dtype
 
 
+def test_gradients_that_come_and_go():
+    w, x = torch.ones(3, requires_grad=True), torch.linspace(0, 1, 3)
+
+    def f(x): return x * 2 if w.grad is None else x * 3
+
+    fast = torch.compile(f)
+    for grad in (None, torch.ones(3), None, torch.zeros(3)):
+        w.grad = grad
+        for _ in range(4): assert fast(x).tolist() == f(x).tolist()
+
+
 def test_what_is_not_looked_at_may_change(as_before):
     fast = torch.compile(by_object)
     for i in range(8):

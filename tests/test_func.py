@@ -1,5 +1,6 @@
 """Function transforms: programs beside PyTorch, compositions against each other, and every operation's second derivative, forward over reverse."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -737,6 +738,70 @@ def test_gradients_of_captured_tensors_go_on():
     total = vmap(grad(lambda x: (w * x**2).sum()))(draw(4, 3)).sum()
     total.backward()
     close(w.grad, 2 * draw(4, 3).sum(0))
+
+
+class Counting(torch.nn.Module):
+    "Writes to what it holds in one way or another."
+
+    def __init__(self, write):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(2))
+        self.seen, self.write = {"calls": [torch.zeros(2)]}, write
+
+    def forward(self, x):
+        self.write(self)
+        return (x * 2).sum()
+
+
+KEPT = [torch.zeros(2)]
+
+
+def into_default(x, kept=KEPT):
+    kept[0].add_(1)
+    return x.sum()
+
+
+FOUND = {
+    "a buffer": Counting(lambda m: m.calls.add_(1)),
+    "a part of a buffer": Counting(lambda m: m.calls[:1].fill_(1)),
+    "a detached buffer": Counting(lambda m: m.calls.detach().add_(1)),
+    "the data of a buffer": Counting(lambda m: m.calls.data.copy_(torch.ones(2))),
+    "an item of a buffer": Counting(lambda m: m.calls.__setitem__(0, 1.0)),
+    "a tensor in containers": Counting(lambda m: m.seen["calls"][0].add_(1)),
+    "a default": into_default,
+    "an argument that is bound": functools.partial(lambda kept, x: (kept.add_(1), x.sum())[1], KEPT[0]),
+    "a tensor of a helper's": lambda x: into_default(x),
+    "a tensor of an inner function": lambda x: vmap(lambda y: (KEPT[0].add_(1), y * 2)[1])(x).sum(),
+    "statistics": lambda x, norm=torch.nn.BatchNorm1d(1): norm(x[:, None]).sum(),
+}
+THROUGH = {
+    "grad": lambda f, x: grad(f)(x),
+    "vjp": lambda f, x: vjp(f, x),
+    "jacrev": lambda f, x: jacrev(f)(x),
+    "jvp": lambda f, x: jvp(f, (x,), (x,)),
+}
+
+
+@pytest.mark.parametrize("way", THROUGH)
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_found_outside_is_not_written_to(name, way):
+    found = FOUND[name]
+    with pytest.raises(RuntimeError, match="would mutate a captured Tensor"): THROUGH[way](found, torch.ones(2))
+    assert KEPT[0].tolist() == [0, 0]
+    if isinstance(found, Counting): assert found.calls.tolist() == [0, 0] == found.seen["calls"][0].tolist()
+
+
+def test_what_is_given_or_made_inside_is_written_to():
+    model, x = Counting(lambda m: m.calls.add_(1)), torch.ones(2)
+    calls = torch.zeros(2)
+    assert grad(lambda x, b: functional_call(model, b, (x,)))(x, {"calls": calls}).tolist() == [2, 2]
+    assert calls.tolist() == [1, 1] and model.calls.tolist() == [0, 0]
+
+    def made(x):
+        model.calls = torch.zeros(2)
+        return model(x)
+
+    assert grad(made)(x).tolist() == [2, 2] and model.calls.tolist() == [1, 1]
 
 
 def test_hessian_of_a_network():

@@ -3,6 +3,8 @@
 import pytest
 from _compare import assert_same_output
 
+import autograd_nb
+
 pytestmark = pytest.mark.needs("torch")
 
 PROGRAMS = r"""
@@ -125,6 +127,10 @@ m=nn.Linear(1,1); m(torch.ones(1,1)).sum().backward(); m.zero_grad(set_to_none=F
 m=nn.Linear(1,1); m.weight.data.fill_(2.); m.bias.data.fill_(0.); x=torch.ones(1,1,requires_grad=True)
 hs=[m.register_forward_pre_hook(lambda m,a: (a[0]*2,)), m.register_forward_hook(lambda m,a,o: o+1), m.register_full_backward_hook(lambda m,gi,go: print('bw',gi,go)), m.register_full_backward_pre_hook(lambda m,go: print('pre',go))]
 y=m(x); print(y); y.sum().backward(); print(x.grad); [h.remove() for h in hs]; print(m(x)); print(m._forward_hooks, m._backward_hooks)
+for hook in (lambda m,gi,go: [None if g is None else g*2 for g in gi], lambda m,gi,go: 3, lambda m,gi,go: ()):
+    h = m.register_full_backward_hook(hook); x.grad = None; attempt(lambda: m(x).sum().backward()); print(x.grad); h.remove()
+    h = m.register_full_backward_hook(hook); attempt(lambda: m(torch.ones(1,1)).sum().backward()); h.remove()
+    h = m.register_full_backward_pre_hook(lambda m,go: hook(m,go,go)); x.grad = None; attempt(lambda: m(x).sum().backward()); print(x.grad); h.remove()
 m.register_forward_hook(lambda m,a,k,o: print(a,k), with_kwargs=True); m.register_forward_pre_hook(lambda m,a,k: (a,{}), with_kwargs=True); m(x); m(input=x) if False else None
 
 ---
@@ -247,3 +253,11 @@ def test_prints_the_same(title):
 
     assert torch.nn.utils.prune
     assert_same_output("nn, F = torch.nn, torch.nn.functional\n" + CASES[title])
+
+
+def test_full_backward_hooks_give_one_thing_for_each_gradient():
+    "A tensor alone is taken for as many gradients as it has rows."
+    layer, x = autograd_nb.nn.Linear(2, 2), autograd_nb.ones(1, 2, requires_grad=True)
+    layer.register_full_backward_hook(lambda m, given, out: given[0] * 2)
+    with pytest.raises(RuntimeError, match="has changed the size of value"): layer(x).sum().backward()
+    assert x.grad is None

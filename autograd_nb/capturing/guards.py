@@ -25,7 +25,7 @@ import numpy as np
 
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
-from ..graph.node import TensorBase
+from ..graph.node import AccumulateGrad, TensorBase
 
 # %% ../../nbs/capture/09_guards.ipynb #e838aaab
 PACKAGE = 'autograd_nb'
@@ -220,6 +220,7 @@ class Places:
     def __init__(self):
         self.cells, self.picks, self.dicts, self.lists, self.sets = [], [], [], [], []
         self.attributes, self.tensors = [], []
+        self.leaves = []  # the nodes of leaves whose gradients are asked for
 
     def pick(self, mapping, name):
         "Look at one name of a dictionary."
@@ -247,6 +248,7 @@ class Places:
         self.then, self.lengths = self.look(), self.sizes()
         self.members = [frozenset(s) for s in self.sets]
         self.needs = [t._node is None for t in self.tensors]
+        self.lacking = [n.grad is None for n in self.leaves]
         self.arrays = [t._array for t in self.tensors]
 
 # %% ../../nbs/capture/09_guards.ipynb #5b48365c
@@ -265,8 +267,9 @@ class Holding(Places):
         return self.tensors_hold()
 
     def tensors_hold(self):
-        "The tensors require grad or not as before, and their numbers are of the same kind."
+        "Tensors require grad, and have gradients, or not as before; their numbers are of one kind."
         if [t._node is None for t in self.tensors] != self.needs: return False
+        if [n.grad is None for n in self.leaves] != self.lacking: return False
         arrays = [t._array for t in self.tensors]
         if all(map(operator.is_, arrays, self.arrays)): return True
         for a, b in zip(arrays, self.arrays):
@@ -447,6 +450,8 @@ class VisitsOfObjects:
         self.tensors.append(t)
         self.queue.append(type(t))
         if t.__dict__: self.queue.append(t.__dict__)
+        if 'grad' in self.names and t._node.__class__ is AccumulateGrad:
+            self.leaves.append(t._node)
         # a backward pass of the function itself calls them
         if self.hooks and t._node is not None:
             self.attributes.append((t._node, 'hooks'))

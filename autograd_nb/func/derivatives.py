@@ -8,6 +8,9 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 
 # %% ../../nbs/func/02_derivatives.ipynb #e6cb068e
 import functools
+from collections import OrderedDict
+from types import CodeType, FunctionType, MethodType, ModuleType
+
 import numpy as np
 
 from ..arrays.cupy_backend import is_on_device, library_of, on
@@ -52,19 +55,53 @@ def _foreign(edges, own):
             if e is not None: todo.append(node_at(e))
     return False
 
-def _enclosed(func):
-    """The tensors that a function finds outside of itself, by id: those in its closure and among
-    its globals. In-place writes to these are refused.
+def _enclosed(func, given):
+    """The tensors that a function can find outside of itself, by id: in its closure, among its
+    globals and defaults, and in what these hold, such as modules and lists; less those that are
+    `given` to it. In-place writes to these are refused. Of very much, only the part that is come
+    upon first is looked at.
     """
-    values, code = [], getattr(func, '__code__', None)
-    for cell in getattr(func, '__closure__', None) or ():
+    found, seen, todo = {}, {id(t): t for t in given}, [func]
+    for v in todo:
+        if v.__class__ in _SIMPLE or v.__class__ in _FILLED and not v or id(v) in seen: continue
+        if len(seen) == _MANY: break
+        seen[id(v)] = v
+        if isinstance(v, TensorBase): found[id(v)] = v
+        else: todo.extend(_held(v))
+    return found
+
+# %% ../../nbs/func/02_derivatives.ipynb #23ee52bf
+_MANY = 5000
+_FILLED = {dict, OrderedDict, list, tuple, set}
+_SIMPLE = {int, float, bool, str, type(None), complex, bytes, type, ModuleType, np.ndarray}
+
+def _held(v):
+    "What a function, a container or another object has at hand."
+    kind = v.__class__
+    if kind is FunctionType: return _at_hand(v)
+    if kind is MethodType: return v.__self__, v.__func__
+    if kind is functools.partial: return v.func, *v.args, *v.keywords.values()
+    if isinstance(v, dict): v = v.values()
+    elif not isinstance(v, (list, tuple, set, frozenset)): v = getattr(v, '__dict__', {}).values()
+    return v if len(v) <= _MANY else ()
+
+def _at_hand(func):
+    "The values that a function has without being given them; of the library's, those it encloses."
+    values, codes = [], [func.__code__]
+    for cell in func.__closure__ or ():
         try:
             values.append(cell.cell_contents)
         except ValueError:
             pass  # a name that is not assigned yet
-    if code is not None:
-        values += [func.__globals__[n] for n in code.co_names if n in func.__globals__]
-    return {id(v): v for v in values if isinstance(v, TensorBase)}
+    names = func.__globals__
+    if str(names.get('__name__')).partition('.')[0] == _HERE: return values
+    values += [*(func.__defaults__ or ()), *(func.__kwdefaults__ or {}).values()]
+    for code in codes:
+        values += [names[n] for n in code.co_names if n in names]
+        codes.extend(c for c in code.co_consts if c.__class__ is CodeType)
+    return values
+
+_HERE = __name__.partition('.')[0]
 
 # %% ../../nbs/func/02_derivatives.ipynb #9747abdc
 class Trace:
@@ -78,8 +115,9 @@ class Trace:
     def __init__(self, func, captured=()):
         self.ordinary, modes = not wrapping(), LOCAL.modes
         self.level = PlainGrad() if self.ordinary else GradLevel()
-        self.level.enclosed = _enclosed(func)
+        self.level.enclosed = _enclosed(func, captured)
         self.level.captured = {**self.level.enclosed, **{id(t): t for t in captured}}
+        self.level.given = captured
         self.outer = modes.grad
 
     def __enter__(self):
@@ -98,6 +136,7 @@ class _Passage:
     def enter(self, tensors):
         "The inputs as the function gets them."
         self.given, self.ins = list(tensors), []
+        self.level.given = [*self.level.given, *self.given]
         if VIEWS.on: refuse_stale([getattr(x, '_node', None) for x in self.given])
         for x in tensors:
             if not isinstance(x, TensorBase):
@@ -227,13 +266,13 @@ def _tensors_only(outs, api):
             )
 
 # %% ../../nbs/func/02_derivatives.ipynb #c2819412
-def _vjp(func, args, positions, has_aux):
+def _vjp(func, args, positions, has_aux, strict=True):
     """Run `func(*args)`, to be differentiated by the arguments at `positions`: (outputs, function
-    that pulls back, aux).
+    that pulls back, aux). `strict`: it must not write into tensors that it finds outside.
     """
     api = 'vjp(f, *primals)'
     leaves, spec = tree_flatten(tuple(args[i] for i in positions))
-    with Trace(func, _others(args, positions)) as trace:
+    with Trace(func if strict else None, _others(args, positions)) as trace:
         inside = _with_parts(args, positions, tree_unflatten(trace.enter(leaves), spec))
         result, aux = func(*inside), None
         if has_aux: result, aux = _output_and_aux(result, api)
@@ -385,8 +424,9 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
     try:
         with JvpLevel() as level:
             others = {id(x): x for x in _others(args, positions)}
-            level.enclosed = _enclosed(func)
+            level.enclosed = _enclosed(func, others.values())
             level.captured = {**level.enclosed, **others}
+            level.given = [*others.values(), *leaves]
             duals = [_checked_dual(x, t, level) for x, t in zip(leaves, given)]
             result = func(*_with_parts(args, positions, tree_unflatten(duals, spec)))
             aux = None
@@ -474,7 +514,7 @@ def linearize(func, *primals):
     leaves, spec = tree_flatten(primals)
     ordinary = not wrapping()
     if ordinary:
-        out, pull, _ = _vjp(func, primals, tuple(range(len(primals))), False)
+        out, pull, _ = _vjp(func, primals, tuple(range(len(primals))), False, strict=False)
         outs, out_spec = tree_flatten(out)
         placeholders = tuple(
             tensor_like(library_of(o._array).zeros(o._array.shape, o._array.dtype)) for o in outs

@@ -8,9 +8,9 @@ __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGra
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
            'at', 'without_class', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel',
            'refuse_nesting', 'LevelNode', 'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'shared_error',
-           'at_captured', 'refuse_captured', 'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like',
-           'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'looped_over', 'slow_warning',
-           'tracked']
+           'at_captured', 'captured_error', 'refuse_captured', 'found_outside', 'promote', 'demote', 'Transforms',
+           'watch_index', 'like', 'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'looped_over',
+           'slow_warning', 'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
@@ -51,6 +51,8 @@ class Interpreter:
 
     strict, wraps, reverse = True, True, False
     enclosed = ()  # the tensors that the function finds outside of itself, by id
+    given = ()  # those that it is given, which it may write into
+    memories = None  # the memory of the former less that of the latter, once it is asked for
 
     def __enter__(self):
         modes = LOCAL.modes
@@ -1172,14 +1174,6 @@ def at_captured(x, level):
         return True
     return False
 
-def refuse_captured(x, name):
-    """Raise PyTorch's error if a function that is being differentiated writes to `x`, which it
-    found in its closure or among its globals.
-    """
-    for level in LOCAL.modes.transforms:
-        if id(x) in level.enclosed or x._base is not None and id(x._base) in level.enclosed:
-            raise captured_error(name)
-
 def captured_error(name):
     return RuntimeError(
         'During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call'
@@ -1187,6 +1181,30 @@ def captured_error(name):
         ' supported; please rewrite the function being transformed to explicitly accept the'
         ' mutated Tensor(s) as inputs.'
     )
+
+# %% ../../nbs/transforms/01_levels.ipynb #8580e99e
+def refuse_captured(x, name):
+    """Raise PyTorch's error if a function that is being differentiated writes to `x`, which it
+    found outside of itself, or which shows memory of what it found there.
+    """
+    for level in LOCAL.modes.transforms:
+        if level.enclosed and found_outside(x, level): raise captured_error(name)
+
+def found_outside(x, level):
+    "Whether `x` is, or shows memory of, what the function at `level` found outside of itself."
+    if id(x) in level.enclosed or x._base is not None and id(x._base) in level.enclosed:
+        return True
+    if level.memories is None:
+        level.memories = _memories(level.enclosed.values())
+        for key in _memories(level.given): level.memories.pop(key, None)
+    return bool(level.memories) and not level.memories.keys().isdisjoint(_memories([x]))
+
+def _memories(tensors):
+    "What spans the memory of the tensors, by id."
+    spans = [
+        storage_of(t._bare) for t in tensors if t.__class__ not in WRAPPERS and is_array(t._bare)
+    ]
+    return {id(s): s for s in spans}
 
 # %% ../../nbs/transforms/01_levels.ipynb #394702bd
 def _write_recorded(x, result, name, overwrite, level):

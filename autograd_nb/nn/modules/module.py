@@ -46,9 +46,6 @@ class BackwardHookFunction(Function):
     @staticmethod
     def backward(ctx, *grads): return grads
 
-def _grads(returned):
-    return (returned,) if isinstance(returned, TensorBase) else returned
-
 # %% ../../../nbs/nn/modules/01_module.ipynb #685317c8
 class _AtOutputs:
     "What happens when gradients arrive at the outputs of a call."
@@ -56,7 +53,7 @@ class _AtOutputs:
     def _outputs_ready(self, grad_inputs, grad_outputs):
         grads = self._spread(self.output_places, grad_outputs, self.outputs)
         for hook in self.pre_hooks:
-            changed = _grads(hook(self.module, grads))
+            changed = hook(self.module, grads)
             if changed is None: continue
             if len(changed) != len(grads):
                 raise RuntimeError(
@@ -78,8 +75,9 @@ class _AtOutputs:
                 stacklevel=3,
             )
         for hook in self.hooks:
-            changed = _grads(hook(self.module, (None,) * self.inputs, grads))
-            if changed is not None and any(g is not None for g in changed):
+            changed = hook(self.module, (None,) * self.inputs, grads)
+            told = changed.__class__ is tuple and not any(g is not None for g in changed)
+            if changed is not None and not told:
                 raise RuntimeError(
                     'Backward hook for Modules where no input requires gradient should always'
                     ' return None or None for all gradients.'
@@ -95,7 +93,7 @@ class _AtInputs:
         if self.grad_outputs is None: return None
         grads = self._spread(self.input_places, grad_inputs, self.inputs)
         for hook in self.hooks:
-            changed = _grads(hook(self.module, grads, self.grad_outputs))
+            changed = hook(self.module, grads, self.grad_outputs)
             if changed is None: continue
             if len(changed) != len(grads):
                 raise RuntimeError(

@@ -248,6 +248,19 @@ def test_hard_rows(name, row):
         agree(quick(name)(x, dim=1), compiled.definition(name)(x, dim=1))
 
 
+@pytest.mark.parametrize("name", ["amax", "amin", "argmax", "argmin"])
+@pytest.mark.parametrize("shape", [(400, 70), (70, 400), (2, 50, 67), (9, 300, 3), (2000, 5), (1, 5000)], ids=str)
+def test_extremes_of_hard_numbers(name, shape):
+    draw = np.random.default_rng(0)
+    x = draw.integers(-4, 5, shape).astype(np.float32)      # many of them equal
+    for value, share in ((np.inf, 0.01), (-np.inf, 0.3), (np.nan, 0.003)): x[draw.random(shape) < share] = value
+    for dim in range(len(shape)):
+        for keepdim in (False, True):
+            found, wanted = (f(x, dim=dim, keepdim=keepdim) for f in (quick(name), compiled.definition(name)))
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            np.testing.assert_array_equal(found, wanted)
+
+
 @QUICK
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.tuples(st.integers(9, 14), st.integers(9, 40)), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(1, 3)] * 2),
        st.tuples(*[st.integers(0, 4)] * 2), st.tuples(*[st.integers(1, 2)] * 2), st.booleans())

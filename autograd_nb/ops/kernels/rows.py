@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
-           'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain', 'SOME', 'nll_plain',
-           'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around', 'parted',
-           'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp',
-           'logsumexp_back', 'sums_of_exponentials', 'attention_weights', 'attention_weights_back',
-           'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order',
-           'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows',
-           'add_at', 'warm_sums_at_places', 'rows_of_a_table']
+           'LONG_ROWS', 'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain', 'SOME',
+           'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around',
+           'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes',
+           'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
+           'largest_and_smallest_along', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
+           'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order', 'largest_and_smallest',
+           'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows', 'add_at',
+           'warm_sums_at_places', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -18,8 +19,8 @@ import math
 import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, ROWS, definition, example, fast_kernel, fits, flat, in_rows, integers,
-    rule, value, warmed
+    AVAILABLE, F32, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, flat, in_rows,
+    integers, rule, value, warmed
 )
 from ..indexing import all_below
 from ..ordering import are_few
@@ -144,6 +145,61 @@ def sums_of_exponentials(N):
         out = definition('logsumexp')(x, dim=dim)
         yield value('logsumexp', 9 * x, dim=dim)
         yield rule('logsumexp', 'x', np.full_like(out, 2), x, out, dim=dim, keepdim=False)
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #0812647d
+LONG_ROWS = 512  # numbers from which on NumPy compares whole rows as quickly as one thread can
+
+def extremes(name, largest):
+    "What stands beside `amax` or `amin`."
+    by_definition = definition(name)
+
+    def extreme(x, *, dim=None, keepdim=False):
+        if x.size < SMALL: return by_definition(x, dim=dim, keepdim=keepdim)
+        shape = around(x, dim) if fits(x) else None
+        if shape is None: return by_definition(x, dim=dim, keepdim=keepdim)
+        outer, many, inner = shape
+        if outer == 1 and inner >= LONG_ROWS: return by_definition(x, dim=dim, keepdim=keepdim)
+        out, loop = np.empty((outer, inner), F32), loops().extremes_across
+        if inner == 1 and many >= loops().LANES:
+            loop, shape, found = loops().extremes_of_rows, (outer, many), flat(out)
+        else:
+            if inner < loops().LANES: loop = loops().extremes_of_few
+            found = out
+        thread_pool.run(loop, outer, x.size, x.reshape(shape), largest, found)
+        d = (dim if dim.__class__ is int else dim[0]) % x.ndim
+        return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
+
+    return extreme
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #587a48b7
+def extreme_places(name, largest):
+    "What stands beside `argmax` or `argmin`."
+    by_definition = definition(name)
+
+    def places(x, *, dim=None, keepdim=False):
+        if x.size < SMALL: return by_definition(x, dim=dim, keepdim=keepdim)
+        shape = around(x, dim) if fits(x) else None
+        if shape is None or shape[2] < loops().LANES or shape[1] >= 1 << 31:
+            return by_definition(x, dim=dim, keepdim=keepdim)
+        out = np.empty((shape[0], shape[2]), np.int64)
+        thread_pool.run(
+            loops().extremes_across, shape[0], x.size, x.reshape(shape), largest, out
+        )
+        d = (dim if dim.__class__ is int else dim[0]) % x.ndim
+        return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
+
+    return places
+
+for _name, _largest in dict(max=True, min=False).items():
+    fast_kernel('a' + _name)(extremes('a' + _name, _largest))
+    fast_kernel('arg' + _name)(extreme_places('arg' + _name, _largest))
+
+@example
+def largest_and_smallest_along(N):
+    x = N(2, 40, 64)
+    for name in ('amax', 'amin', 'argmax', 'argmin'):
+        for dim in (0, 1, -1): yield value(name, x, dim=dim)
+        yield value(name, x.reshape(-1, 2), dim=0)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #7b811e40
 weights_plain, weights_rule = definition('attention_weights'), definition('attention_weights', 'x')

@@ -6,7 +6,7 @@
 __all__ = ['BLOCK', 'rows_together', 'exponentials_in_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
            'variances', 'first_places', 'nll', 'nll_spread', 'softmax_across', 'softmax_back_across', 'largest_across',
            'log_softmax_across', 'log_softmax_back_across', 'logsumexp_rows', 'logsumexp', 'logsumexp_rows_back',
-           'logsumexp_back', 'causal_weights']
+           'logsumexp_back', 'extremes_of_rows', 'extremes_across', 'extremes_of_few', 'causal_weights']
 
 # %% ../../../nbs/ops/loops/04_rows.ipynb #27f030c1
 import math
@@ -15,7 +15,10 @@ from numba import njit
 
 from .arithmetic import INFINITY, ONE, ZERO, any_exp, exp, f
 from .compiling import FAST, PART, STRICT, SUMMING, compiled
-from .vectors import largest_in
+from autograd_nb.ops.loops.vectors import (
+    LANES, WIDE, largest_in, largest_of_columns, largest_of_row, largest_of_some, pointer_to,
+    smallest_of_columns, smallest_of_row, smallest_of_some
+)
 
 # %% ../../../nbs/ops/loops/04_rows.ipynb #56e631a0
 BLOCK = 4096  # numbers of rows that are worked on together
@@ -260,6 +263,44 @@ def logsumexp_back(lo, hi, g, x, y, out):
         for k in range(x.shape[1]):
             a, o = x[i, k], out[i, k]
             for j in range(o.size): o[j] = s[j] * exp(a[j] - v[j])
+
+# %% ../../../nbs/ops/loops/04_rows.ipynb #b1efb928
+@compiled(**STRICT)
+def extremes_of_rows(lo, hi, x, largest, out):
+    "The largest (or smallest) number of each row; a row holds a vector or more."
+    n = x.shape[1]
+    for i in range(lo, hi):
+        if largest: out[i] = largest_of_row(n, pointer_to(x[i], 0))
+        else: out[i] = smallest_of_row(n, pointer_to(x[i], 0))
+
+@compiled(**STRICT)
+def extremes_across(lo, hi, x, largest, out):
+    """The same over the middle dimension of three, if the last one holds a vector or more; or, if
+    `out` holds whole numbers, the places of the first of them.
+    """
+    many, n = x.shape[1], x.shape[2]
+    for i in range(lo, hi):
+        a, o, j = x[i].reshape(many * n), out[i], 0
+        while j < n:
+            wide = j + WIDE * LANES <= n
+            if not wide: j = min(j, n - LANES)  # the last vector may overlap the one before
+            p, q = pointer_to(a, j), pointer_to(o, j)
+            if largest and wide: largest_of_columns(many, n, p, q)
+            elif largest: largest_of_some(many, n, p, q)
+            elif wide: smallest_of_columns(many, n, p, q)
+            else: smallest_of_some(many, n, p, q)
+            j += WIDE * LANES if wide else LANES
+
+@compiled(**STRICT)
+def extremes_of_few(lo, hi, x, largest, out):
+    "The same over the middle dimension of three, number by number."
+    for i in range(lo, hi):
+        for j in range(x.shape[2]):
+            t = x[i, 0, j]
+            for k in range(1, x.shape[1]):
+                v = x[i, k, j]
+                if t == t and not (v < t if largest else v > t): t = v
+            out[i, j] = t
 
 # %% ../../../nbs/ops/loops/04_rows.ipynb #2c870e3d
 @compiled(**SUMMING)

@@ -119,7 +119,8 @@ IN_PLACE = {
 def in_place_operator(name):
     "The operator that calls the method `name`."
 
-    def operator(self, other): return getattr(self, name)(other)
+    def operator(self, other):
+        return getattr(self, name)(other) if is_value(other) else NotImplemented
 
     operator.__doc__ = f'`{name}`.'
     return operator

@@ -2491,17 +2491,20 @@ def _wrong_place(index, shape):
     )
     if used > len(shape):
         return IndexError(f'too many indices for tensor of dimension {len(shape)}')
-    d = arrays = 0  # PyTorch counts the arrays where one of them is wrong
+    # PyTorch takes the entries one by one, and counts what None and truth values have put in; of
+    # arrays of numbers, it counts the arrays
+    d = named = arrays = 0
+    left = shape  # what a mask sees
     for a in index:
-        if a is None: continue
-        if a is Ellipsis:
-            d += len(shape) - used
-            continue
-        if _masks(a): found = _mask_error(a, shape, d)
-        else: found = _place_error(a, shape[d], arrays if is_array(a) else d)
-        if found is not None: return found
-        dims = a.ndim if _masks(a) else 1
-        d, arrays = d + dims, arrays + is_array(a) * builtins.max(dims, 1)
+        one, at = a is None or _masks(a) and not a.ndim, d + len(left) - len(shape)
+        if one: left = (*left[:at], 1, *left[at:])
+        elif _masks(a): found = _mask_error(a, left, at)
+        elif a is not Ellipsis: found = _place_error(a, shape[d], arrays if is_array(a) else named)
+        if not one and a is not Ellipsis and found is not None: return found
+        if isinstance(a, int): left = left[:at] + left[at + 1 :]
+        dims = len(shape) - used if a is Ellipsis else a.ndim if _masks(a) else a is not None
+        d, named = d + dims, named + (1 if one else dims)
+        arrays += is_array(a) * builtins.max(dims, 1)
     return None
 
 def _index_error(error, index, shape):
@@ -2626,25 +2629,22 @@ def take_along_dim(input, indices, dim=None, *, out=None):
             f' but got {input._array.ndim} dimensions for input, and {indices._array.ndim}'
             ' dimensions for indices'
         )
+    if dim is None: return gather(input.view(-1), 0, indices.view(-1))
     if indices._array.dtype != np.int64 and indices._array.__class__ is not BatchedArray:
         raise RuntimeError(
             'torch.take_along_dim(): dtype of indices should be Long but got'
             f' {_type_name(indices)}'
         )
-    if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
     d = dim_of(dim, input._array.ndim)
+    indices = indices.remainder(input.size(d))  # as often around as it takes
     a, b = list(input._array.shape), list(indices._array.shape)
-    if indices._array.__class__ is BatchedArray:
-        indices = where(indices < 0, indices + a[d], indices)
-    elif indices._array.size and indices._array.min() < 0:
-        indices = tensor_like(np.where(indices._array < 0, indices._array + a[d], indices._array))
-    else:
-        indices = indices.clone()  # a pass reads this copy
-    shape = [1 if i == d else builtins.max(x, y) for i, (x, y) in enumerate(zip(a, b))]
+    one = [*a[:d], 1, *a[d + 1 :]], [*b[:d], 1, *b[d + 1 :]]
+    if error := broadcast_error(*one): raise error
+    shape = np.broadcast_shapes(*one)
     return gather(
-        expand(input, [a[d] if i == d else s for i, s in enumerate(shape)]),
+        expand(input, [*shape[:d], a[d], *shape[d + 1 :]]),
         d,
-        expand(indices, [b[d] if i == d else s for i, s in enumerate(shape)]),
+        expand(indices, [*shape[:d], b[d], *shape[d + 1 :]]),
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #7a0f3aac

@@ -116,7 +116,7 @@ class Replacing:
                 "Can't call apply_() on Variable that requires grad. Use var.detach().apply_()"
                 " instead."
             )
-        put(self, np.vectorize(function)(self._array))
+        put(self, np.vectorize(function, otypes=[self._array.dtype])(self._array))
         return self
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #33f197dd

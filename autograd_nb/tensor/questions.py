@@ -82,5 +82,5 @@ FEW_PAIRS = 1024  # numbers that are compared one with another quicker than they
 
 def _among(a, b, invert):
     if a.size * b.size > FEW_PAIRS: return np.isin(a, b, invert=invert)
-    found = (a[..., None] == b.reshape(-1)).any(-1)
+    found = (np.asarray(a, order='C')[..., None] == b.reshape(-1)).any(-1)
     return ~found if invert else found

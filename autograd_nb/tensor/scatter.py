@@ -32,8 +32,8 @@ def _axis(input, dim, index):
     return (slice(None),) * dim_of(dim, input._array.ndim) + (index,)
 
 def _index_of(index, name):
-    if index._array.dtype.kind not in 'iu':
-        raise IndexError(f'{name}_(): Expected dtype int64 for index.')
+    if index._array.dtype.kind not in 'iu' and name == 'index_fill':
+        raise IndexError('index_fill_(): Expected dtype int64 for index.')
     if index._array.ndim > 1:
         raise IndexError(
             f'{name}(): Index is supposed to be a vector, but got dim: {index._array.ndim}'
@@ -78,6 +78,11 @@ def _is_complex(value):
 @forms('function method method_')
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
+    if isinstance(value, TensorBase) and value._array.ndim:
+        raise RuntimeError(
+            'index_fill_ only supports a 0-dimensional value tensor, but got tensor with'
+            f' {value._array.ndim} dimension(s).'
+        )
     places = _index_of(index, 'index_fill')
     if places.dtype != np.int64:
         raise IndexError('index_fill_(): Expected dtype int64 for index.')
@@ -94,11 +99,6 @@ def index_fill(input, dim, index, value):
     mask = reshape(mask, [s if k == d else 1 for k, s in enumerate(n)][: input._array.ndim])
     if not isinstance(value, TensorBase):
         return _op['index_fill'](input, mask, value=F._held(value, input))
-    if value._array.ndim:
-        raise RuntimeError(
-            'index_fill_ only supports a 0-dimensional value tensor, but got tensor with'
-            f' {value._array.ndim} dimension(s).'
-        )
     value = cast(value, FROM_NUMPY[input._array.dtype])
     return _op['filled_where'](input, value, mask, node='IndexFillBackward1')
 
@@ -114,6 +114,10 @@ def index_copy(input, dim, index, source, *, out=None):
             'index_copy_(): When source and destination are not scalars, their dimensionality must'
             f' match. Source dimensionality ({source._array.ndim}), destination dimensionality'
             f' ({input._array.ndim})'
+        )
+    if i.dtype != np.int64:
+        raise RuntimeError(
+            f'index_copy_(): Expected a long tensor for index, but got {F._type_name(index)}'
         )
     if input._array.dtype != source._array.dtype:
         raise RuntimeError(
@@ -141,8 +145,7 @@ def index_copy(input, dim, index, source, *, out=None):
                 f'index_copy_(): index {bad[0]} is out of bounds for dimension {d} with size {size}'
             )
     where = _axis(input, dim, i)
-    if not input._array.ndim:
-        where = (None,) * source._array.ndim
+    if not input._array.ndim: where = (None,) * source._array.ndim
     name = 'index_put' if index.__class__ in WRAPPERS else 'index_copy'
     return REGISTRY[name].general(input, source, index=where)
 
@@ -151,6 +154,10 @@ def index_copy(input, dim, index, source, *, out=None):
 @castable
 def index_put(input, indices, values, accumulate=False):
     "A copy with `values` written (or added) at `indices`, a tuple of index tensors."
+    if len(indices) > input._array.ndim:
+        raise IndexError(
+            f'too many indices for tensor of dimension {input._array.ndim} (got {len(indices)})'
+        )
     index, _ = F._indices(tuple(indices), input._array.shape)
     for i in index:
         if i.__class__ is Place: escapes(input, 'an index of one number')
@@ -298,7 +305,7 @@ def masked_scatter(input, mask, source):
     if input._array.dtype != source._array.dtype:
         raise RuntimeError(
             'masked_scatter: expected self and source to have same dtypes but got'
-            f' {F._type_name(input)} and {F._type_name(source)}'
+            f'{F._type_name(input)} and {F._type_name(source)}'
         )
     return _op['masked_scatter'](input, source, mask)
 
@@ -365,7 +372,10 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
         )
     x = input if input._array.flags.c_contiguous else input.clone()
     if not reach: return x.clone()
-    if offset < own or reach > own + x._array.size:  # what lies outside is lost
+    end = reach
+    if x is not input and input.__class__ not in WRAPPERS:  # gaps are kept
+        end = max(end, span_of(input, input._array.shape, input.stride(), None)[2])
+    if offset < own or end > own + x._array.size:  # what lies outside is lost
         whole = as_strided(input, (memory_of(input._array).size,), (1,), 0)
         out = as_strided_scatter(whole, src, size, stride, offset)
         return as_strided(out, input._array.shape, input.stride(), own)

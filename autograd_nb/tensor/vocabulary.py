@@ -63,8 +63,16 @@ class _Parts:
     def where(self, condition, other): return where(condition, self, other)
 
     def map_(self, other, function):
-        numbers = np.vectorize(function)(self._array, other._array)
-        return self.copy_(tensor_like(np.asarray(numbers, self._array.dtype)))
+        "Replace each element by `function` of it and of that of `other`, in place."
+        F.need_tensor(other, 'map_', 'other', 1)
+        if self.requires_grad or other.requires_grad:
+            raise RuntimeError(
+                "Can't call map_() on Variable that requires grad. Use var.detach().map_() instead."
+            )
+        if other.type() != self.type():
+            raise TypeError(f"map_: expected {self.type()} for 'other' (got {other.type()})")
+        x, y = self._array, other.expand(self._array.shape)._array
+        return self.copy_(tensor_like(np.vectorize(function, otypes=[x.dtype])(x, y)))
 
     def __lshift__(self, other):
         if not is_value(other): return NotImplemented

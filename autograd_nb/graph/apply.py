@@ -84,7 +84,7 @@ def coerce(call):
     call.operands = operands = [a._array if isinstance(a, TensorBase) else a for a in args]
     call.specs = specs = [None] * len(args)
     if op.promote is None:
-        if op.refused is not None and is_array(operands[0]): refuse_dtype(op, operands[0].dtype)
+        if op.refused is not None and is_array(operands[0]): refuse_dtype(call, operands[0].dtype)
         if op.kinds is not None and operands[0].dtype.kind not in op.kinds:
             raise unfit_kind(op, operands[0].dtype)
         return
@@ -94,7 +94,7 @@ def coerce(call):
     mixed = [args[i] for i in chosen]
     dtype = operand_dtype(mixed, op.promote).numpy
     if op.kinds is not None and dtype.kind not in op.kinds: raise unfit_kind(op, dtype)
-    if op.refused is not None: refuse_dtype(op, operand_dtype(mixed, 'same').numpy)
+    if op.refused is not None: refuse_dtype(call, operand_dtype(mixed, 'same').numpy)
     for i in chosen:
         a = operands[i]
         if not isinstance(args[i], TensorBase) and not is_array(a):

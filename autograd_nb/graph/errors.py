@@ -1561,9 +1561,10 @@ def unfit_kind(op, dtype):
     if ' ' in words: return RuntimeError(words)
     return NotImplementedError(f'"{words}" not implemented for \'{type_name(zeros((), dtype))}\'')
 
-def refuse_dtype(op, dtype):
-    "Raise PyTorch's error if an operation is not for numbers of a `dtype`."
-    words = op.refused.get(dtype)
+def refuse_dtype(call, dtype):
+    "Raise PyTorch's error if the operation of a call is not for numbers of a `dtype`."
+    cases = call.op.refused.get(dtype, ())
+    words = next((words for cases, words in cases if all(holds(call) for holds in cases)), None)
     if words is None: return
     kind = type_name(zeros((), dtype))
     if words[0] == '"': raise NotImplementedError(f"{words} not implemented for '{kind}'")
@@ -1717,7 +1718,8 @@ def explain(error, op, args, statics):
                 and shape_of(args[0])[-1:] != shape_of(args[1])[-1:]
             ):
                 raise linear_error(*args[:2]) from None
-            if error.args and str(error).startswith('"'):  # kernels are chosen after shapes
+            # kernels are chosen after shapes
+            if error.args and str(error).startswith('"') and op.name != 'linear':
                 misfit = misfit_error(op, [a for a in args if a is not None], statics)
                 if misfit is not None: raise misfit from None
             if isinstance(error, HintedError) or not error.args: raise error

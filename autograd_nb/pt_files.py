@@ -38,7 +38,9 @@ from .arrays.topics import take_topics
 from .cuda import is_available
 from .functions import Size
 from .graph.node import TensorBase, tensor_like
-from .nn.parameter import Buffer, Parameter, is_lazy
+from autograd_nb.nn.parameter import (
+    Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
+)
 from .tensor import Tensor, TypedStorage, UntypedStorage, device as Device
 from .tensor.properties import STRIDED, layout
 
@@ -547,6 +549,18 @@ def _namespace(r, *nothing):
     need(not nothing, 'A Namespace')
     return argparse.Namespace()
 
+# %% ../nbs/06_pt_files.ipynb #29e0de66
+def _lazy(kind):
+    "The row of the table for parameters or buffers without a shape."
+
+    def made(r, requires_grad=False):
+        need(type(requires_grad) is bool, f'An {kind.__name__}')
+        return kind(requires_grad)
+
+    return 'torch.nn.parameter', kind.__name__, made
+
+_SHAPELESS = _lazy(UninitializedParameter), _lazy(UninitializedBuffer)
+
 # %% ../nbs/06_pt_files.ipynb #67ceef1d
 def check_layout(flat, item, offset, size, stride):
     "Raise unless a tensor of items of `item` bytes lies inside the array `flat`."
@@ -694,8 +708,7 @@ ALLOWED = _table(
     ('collections', 'OrderedDict', _ordered),
     ('collections', 'Counter', _counter),
     ('builtins', 'set', _set(set)),
-    ('builtins', 'bytearray', _bytes(bytearray)),
-    ('builtins', 'bytes', _bytes(bytes)),
+    *(('builtins', c.__name__, _bytes(c)) for c in (bytearray, bytes)),
     ('builtins', 'complex', _complex),
     ('_codecs', 'encode', _encoded),
     ('torch', 'Size', _size),
@@ -720,6 +733,7 @@ PLAIN_DATA = _table(
     ('builtins', 'range', _range(range)),
     ('builtins', 'slice', _range(slice)),
     ('argparse', 'Namespace', _namespace),
+    *_SHAPELESS,
     *(
         (f'numpy{core}.multiarray', name, made)
         for core in ('.core', '._core')
@@ -1251,8 +1265,11 @@ def _with_state(w, x, state):
     w.write(state)
     w.out += b't'
 
+# %% ../nbs/06_pt_files.ipynb #471d4a2d
 def _tensor_of(w, x):
-    if is_lazy(x): raise cannot_save(x)
+    if is_lazy(x):
+        w.call('torch.nn.parameter', type(x).__name__, x.requires_grad)
+        return w.remember(x)
     state = dict(x.__dict__)
     if isinstance(x, Parameter):
         _parameter_of(w, x, state)

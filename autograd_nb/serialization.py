@@ -32,8 +32,12 @@ from .arrays.numpy_backend import storage_of
 from .arrays.topics import take_topics
 from .functions import Size
 from .graph.node import TensorBase, tensor_like
-from .nn.parameter import Buffer, Parameter
-from .pt_files import LOADING, NoData, placed, read_old, read_zip, write_old, write_zip
+from autograd_nb.nn.parameter import (
+    Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
+)
+from autograd_nb.pt_files import (
+    LOADING, NoData, placed, read_old, read_zip, unknown_global, write_old, write_zip
+)
 from .tensor import device as Device
 from .tensor.properties import STRIDED
 
@@ -196,14 +200,14 @@ class _Encoding:
         if isinstance(x, complex): return {'!': 'complex', 'parts': [x.real, x.imag]}
         if isinstance(x, Dtype): return {'!': 'dtype', 'name': x.name}
         if isinstance(x, Device): return {'!': 'device', 'name': str(x)}
-        if isinstance(x, (int, float)):
-            return int(x) if isinstance(x, int) else float(x)
+        if isinstance(x, (int, float)): return int(x) if isinstance(x, int) else float(x)
         raise _cannot_be_saved(x, path)
 
     def encode_tensor(self, x, path):
         if id(x) in self.seen: return {'!': 'same', 'name': self.seen[id(x)]}
         more = {}
-        if isinstance(x, Parameter): more['kind'] = 'Parameter'
+        if is_lazy(x): more['kind'] = type(x).__name__
+        elif isinstance(x, Parameter): more['kind'] = 'Parameter'
         elif isinstance(x, Buffer): more['kind'] = 'Buffer'
         if x.requires_grad != isinstance(x, Parameter): more['requires_grad'] = x.requires_grad
         if x.is_cuda: more['device'] = str(x.device)
@@ -227,6 +231,7 @@ class _Encoding:
 _COLLECTIONS = {list: 'list', tuple: 'tuple', set: 'set', frozenset: 'frozenset'}
 _MAPPINGS = dict(ordered=OrderedDict, counter=Counter, dict=Mapping)
 _OF_BUFFERS = '_is_buffer', 'persistent'  # what the kind of a tensor says already
+_LAZY = {c.__name__: c for c in (UninitializedParameter, UninitializedBuffer)}
 
 def _cannot_be_saved(x, path):
     "The error for an object that is no data, with the remedy."
@@ -381,7 +386,7 @@ def _load_opened(file, map_location, strict, encoding, mmap, path):
         )
     if old and not table: return read_old(file, map_location, strict, encoding)
     if not head: raise _refused('it is empty, or has been read to its end', EmptyFile)
-    return _load(file, map_location, path if mmap else None)
+    return _load(file, map_location, path if mmap else None, strict)
 
 # %% ../nbs/05_serialization.ipynb #7b1e1a04
 MAP_LOCATION = Any  # what `map_location` may be, for annotations
@@ -543,7 +548,7 @@ def _set_attributes(t, state):
     vars(t).update(state)
 
 # %% ../nbs/05_serialization.ipynb #5ca11b06
-def _load(file, map_location, path):
+def _load(file, map_location, path, strict):
     reader = _Reader(file, path)
     try:
         remarks = reader.remarks
@@ -563,7 +568,9 @@ def _load(file, map_location, path):
         if kind == 'array': return a
         if kind == 'number': return a[()]
         t = placed(tensor_like(a), map_location, x.get('device', 'cpu'))
-        if kind == 'Parameter':
+        if kind in _LAZY:
+            t = _shapeless(kind, x, strict)
+        elif kind == 'Parameter':
             t = Parameter(t, requires_grad=x.get('requires_grad', True))
         elif kind == 'Buffer':
             t = Buffer(t)
@@ -574,3 +581,9 @@ def _load(file, map_location, path):
         return t
 
     return _decode(about['shape'], tensor)
+
+# %% ../nbs/05_serialization.ipynb #cdf892b9
+def _shapeless(kind, x, strict):
+    "A parameter or buffer whose shape is not known yet; like PyTorch, not among mere weights."
+    if strict: raise unknown_global('torch.nn.parameter', kind, strict)
+    return _LAZY[kind](x.get('requires_grad', kind == 'UninitializedParameter'))

@@ -59,6 +59,13 @@ class Stream(D.IterableDataset):
     def __iter__(self): return iter(range(5))
 print([b.tolist() for b in D.DataLoader(Stream(), batch_size=2)], [b.tolist() for b in D.DataLoader(Stream(), batch_size=2, drop_last=True)])
 
+### collating in one's own way
+from torch.utils.data._utils.collate import collate
+D = torch.utils.data
+print(collate([1, 2], collate_fn_map={int: lambda b, collate_fn_map=None: sum(b)}), collate([(1, [2.]), (3, [4.])], collate_fn_map={(int, float): lambda b, collate_fn_map=None: max(b)}), collate([{'a': True}, {'a': False}], collate_fn_map={int: lambda b, collate_fn_map=None: list(b)}))
+attempt(lambda: collate([1, 2])); print(D.default_collate([np.str_('a'), np.str_('b')]), D.default_collate([np.float64(1), np.float64(2)]), D.default_collate([torch.nn.Parameter(torch.ones(1))] * 2).shape)
+attempt(D.IterableDataset)
+
 ### bad arguments
 D = torch.utils.data; r = range(4)
 for f in (lambda: D.DataLoader(r, batch_size=0), lambda: D.DataLoader(r, batch_size=2.5), lambda: D.DataLoader(r, shuffle=True, sampler=D.SequentialSampler(r)), lambda: D.DataLoader(r, batch_size=2, batch_sampler=D.BatchSampler(D.SequentialSampler(r), 2, False)),

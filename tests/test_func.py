@@ -791,6 +791,19 @@ def test_what_is_found_outside_is_not_written_to(name, way):
     if isinstance(found, Counting): assert found.calls.tolist() == [0, 0] == found.seen["calls"][0].tolist()
 
 
+@pytest.mark.parametrize("way", THROUGH)
+def test_gradients_that_are_found_outside_are_not_written_to(way):
+    w = torch.ones(2, requires_grad=True)
+    w.grad = torch.zeros(2)
+
+    def adds(x):
+        w.grad.add_(1)
+        return (x * w).sum()
+
+    with pytest.raises(RuntimeError, match="would mutate a captured Tensor"): THROUGH[way](adds, torch.ones(2))
+    assert w.grad.tolist() == [0, 0]
+
+
 def test_what_is_given_or_made_inside_is_written_to():
     model, x = Counting(lambda m: m.calls.add_(1)), torch.ones(2)
     calls = torch.zeros(2)

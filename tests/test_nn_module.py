@@ -242,6 +242,34 @@ attempt(nn.Embedding(3, 2), torch.tensor([1], dtype=torch.int8)); print(nn.Embed
 m = nn.MultiheadAttention(4, 2); x = torch.ones(3, 1, 4)
 for bias_k, bias_v in ((torch.ones(1, 1, 4), None), (None, torch.ones(1, 1, 4))): attempt(F.multi_head_attention_forward, x, x, x, 4, 2, m.in_proj_weight, m.in_proj_bias, bias_k, bias_v, False, 0., m.out_proj.weight, m.out_proj.bias)
 attempt(torch.optim.SparseAdam, [torch.ones(2, 2), torch.ones(2, dtype=torch.cfloat)]); attempt(torch.optim.SparseAdam, [torch.ones(2)], lr=torch.ones(2))
+
+---
+
+# parameters without a shape
+import io, pickle, copy
+p = nn.LazyLinear(3).weight
+for do in (len, bool, iter, lambda p: p[0], lambda p: p.numel(), lambda p: p.dim(), lambda p: p.stride(), lambda p: p.item(), lambda p: p.tolist(), lambda p: p.view(1), lambda p: p.requires_grad_(False), lambda p: p.register_hook(print), lambda p: p.type(), lambda p: p.new_zeros(2)):
+    try: print(do(p))
+    except ValueError as error: print(str(error)[:46])
+print([nn.LazyLinear(2).to(torch.float64).weight.dtype, nn.LazyConv2d(2, 1).half().weight.dtype, type(nn.LazyBatchNorm1d().cpu().weight).__name__])
+print(p.requires_grad, type(pickle.loads(pickle.dumps(p))).__name__, type(copy.copy(p)).__name__, type(copy.copy(nn.LazyBatchNorm1d().running_mean)).__name__)
+def through(m, **how):
+    f = io.BytesIO(); torch.save(m.state_dict(), f); f.seek(0); return torch.load(f, **how)
+print({k: (type(v).__name__, v.requires_grad) for k, v in through(nn.LazyBatchNorm1d(), weights_only=False).items()})
+try: through(nn.LazyLinear(3))
+except pickle.UnpicklingError as error: print('not among weights')
+m = nn.LazyLinear(3); m.load_state_dict(through(nn.LazyLinear(3), weights_only=False)); print(type(m.weight).__name__, m(torch.ones(1, 2)).shape)
+
+---
+
+# pruning and packing at their edges
+from torch.nn.utils import prune
+U = nn.utils.rnn
+for wrong in (lambda: prune.PruningContainer(prune.Identity()), lambda: prune.Identity().apply_mask(nn.Linear(1, 1))):
+    try: wrong()
+    except AttributeError as error: print(error)
+x = torch.arange(12.).view(3, 2, 2)
+for lengths, how in (([4, 3], {}), ([5, 1], {}), ([1, 4], dict(enforce_sorted=False)), ([3, 2], {}), ([4, 2], dict(batch_first=True))): print(U.pack_padded_sequence(x[:, :, :1] if 'batch_first' not in how else x[:2], lengths, **how))
 """
 
 CASES = {program.strip().splitlines()[0].lstrip("# "): program for program in PROGRAMS.split("\n---\n")}

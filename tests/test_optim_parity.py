@@ -196,6 +196,15 @@ sched = torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD([w], lr=1.), lambda e:
 w = torch.nn.Parameter(torch.ones(1)); opt = torch.optim.SGD([w], lr=1.); w.sum().backward()
 a = opt.register_step_pre_hook(lambda o, args, kwargs: print('before', type(o).__name__)); b = opt.register_step_post_hook(lambda o, args, kwargs: print('after', w.item())); opt.step(); a.remove(); opt.step()
 
+### step hooks that replace the arguments
+w = torch.nn.Parameter(torch.ones(1)); opt = torch.optim.SGD([w], lr=1.); w.sum().backward()
+a = opt.register_step_pre_hook(lambda o, args, kwargs: ((o, lambda: print('closure') or w.sum()), kwargs)); print(opt.step()); a.remove()
+a = opt.register_step_pre_hook(lambda o, args, kwargs: ((lambda: w.sum(),), kwargs))
+try: opt.step()
+except AttributeError: print('no optimizer')
+a.remove(); print(opt.step(), w)
+print(callable(opt.profile_hook_step), torch.optim.lr_scheduler.EPOCH_DEPRECATION_WARNING[:40])
+
 ### accumulating gradients
 net = torch.nn.Linear(3, 1); opt = torch.optim.AdamW(net.parameters(), lr=0.1)
 x = torch.randn(8, 3); y = torch.randn(8, 1)

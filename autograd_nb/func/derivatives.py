@@ -57,17 +57,20 @@ def _foreign(edges, own):
 
 def _enclosed(func, given):
     """The tensors that a function can find outside of itself, by id: in its closure, among its
-    globals and defaults, and in what these hold, such as modules and lists; less those that are
-    `given` to it. In-place writes to these are refused. Of very much, only the part that is come
-    upon first is looked at.
+    globals and defaults, and in what these hold, such as modules, lists and leaves with gradients;
+    less those that are `given` to it. In-place writes to these are refused. Of very much, only the
+    part that is come upon first is looked at.
     """
     found, seen, todo = {}, {id(t): t for t in given}, [func]
     for v in todo:
         if v.__class__ in _SIMPLE or v.__class__ in _FILLED and not v or id(v) in seen: continue
         if len(seen) == _MANY: break
         seen[id(v)] = v
-        if isinstance(v, TensorBase): found[id(v)] = v
-        else: todo.extend(_held(v))
+        if not isinstance(v, TensorBase): todo.extend(_held(v))
+        else:
+            found[id(v)] = v
+            if v.__class__ not in WRAPPERS and v._node.__class__ is AccumulateGrad:
+                todo.append(v.grad)
     return found
 
 # %% ../../nbs/func/02_derivatives.ipynb #23ee52bf

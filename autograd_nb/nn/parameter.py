@@ -132,7 +132,15 @@ class _Unusable:
 
     _bare = _viewed = property(_refuse_use)  # what operations take
 
-    def numel(self): self._refuse_use()
+    def _never(self, *args, **kwargs): self._refuse_use()
+
+    for _name in (
+        '__len__ __bool__ __iter__ __getitem__ numel nelement dim stride data_ptr item'
+        ' tolist numpy view is_contiguous storage untyped_storage element_size type requires_grad_'
+        ' retain_grad register_hook backward new_zeros is_shared'
+    ).split():
+        locals()[_name] = _never
+    del _name
 
 # %% ../../nbs/nn/01_parameter.ipynb #4a2e11c0
 class UninitializedTensorMixin(_Unusable):
@@ -143,6 +151,8 @@ class UninitializedTensorMixin(_Unusable):
         made = zeros(tuple(shape), dtype=dtype or self.dtype, device=device or self.device)
         self.data = made
         self.__class__ = self.cls_to_become
+
+    def __reduce_ex__(self, protocol): return type(self), (self.requires_grad,)
 
     def _refuse(self, *args):
         raise RuntimeError(
@@ -171,7 +181,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     def __new__(cls, requires_grad=True, device=None, dtype=None):
         self = around(cls, zeros(0, dtype=dtype, device=device))
-        if requires_grad: self.requires_grad_()
+        if requires_grad: Parameter.requires_grad_(self)
         return self
 
     def __deepcopy__(self, memo):
@@ -200,8 +210,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
         return method
 
-    to, cpu, cuda, type, half, float, double, bfloat16 = map(
-        _moved, ('to', 'cpu', 'cuda', 'type', 'half', 'float', 'double', 'bfloat16')
+    to, cpu, cuda, half, float, double, bfloat16 = map(
+        _moved, ('to', 'cpu', 'cuda', 'half', 'float', 'double', 'bfloat16')
     )
 
 def is_lazy(param):

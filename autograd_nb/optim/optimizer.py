@@ -296,21 +296,22 @@ def _with_hooks(step):
 
     @functools.wraps(step)
     def stepped(self, *args, **kwargs):
+        args = self, *args
         if self._optimizer_step_pre_hooks or GLOBAL_HOOKS['pre']:
             for hook in (*GLOBAL_HOOKS['pre'].values(), *self._optimizer_step_pre_hooks.values()):
-                changed = hook(self, (self, *args), kwargs)
+                changed = hook(self, args, kwargs)
                 if changed is None: continue
                 if not (isinstance(changed, tuple) and len(changed) == 2):
                     raise RuntimeError(
                         f'{step} must return None or a tuple of (new_args, new_kwargs), but got'
                         f' {changed}.'
                     )
-                (_, *args), kwargs = changed
-        out = step(self, *args, **kwargs)
+                args, kwargs = changed
+        out = step(*args, **kwargs)
         self._opt_called = True
         if self._optimizer_step_post_hooks or GLOBAL_HOOKS['post']:
             for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_HOOKS['post'].values()):
-                hook(self, (self, *args), kwargs)
+                hook(self, args, kwargs)
         return out
 
     stepped.hooked = True
@@ -567,6 +568,8 @@ class Optimizer:
         '_optimizer_load_state_dict_pre_hooks',
         '_optimizer_load_state_dict_post_hooks',
     )
+
+    profile_hook_step = staticmethod(_with_hooks)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -24,8 +24,6 @@ class BasePruningMethod(ABC):
     ('unstructured', 'structured' or 'global').
     """
 
-    _tensor_name = None
-
     def __call__(self, module, inputs):
         setattr(module, self._tensor_name, self.apply_mask(module))
 
@@ -162,7 +160,7 @@ class PruningContainer(BasePruningMethod):
         self._pruning_methods = ()
         methods = args[0] if len(args) == 1 and isinstance(args[0], Iterable) else args
         for method in methods:
-            if self._tensor_name is None: self._tensor_name = method._tensor_name
+            if not self._pruning_methods: self._tensor_name = method._tensor_name
             self.add_pruning_method(method)
 
     def compute_mask(self, t, default_mask):

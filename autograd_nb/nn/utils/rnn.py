@@ -105,8 +105,9 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     x = F.transpose(input, 0, 1) if batch_first else input
     _check_lengths(lengths, x)
     sizes = (lengths[None] > np.arange(lengths[0])[:, None]).sum(1)
-    steps = np.repeat(np.arange(len(sizes)), sizes)
-    rows = np.concatenate([np.arange(n) for n in sizes])
+    there = sizes[: x.shape[0]]  # of steps beyond the batch nothing is taken
+    steps = np.repeat(np.arange(len(there)), there)
+    rows = np.concatenate([np.arange(n) for n in there])
     data = x[tensor_like(steps), tensor_like(rows)]
     return PackedSequence(
         data,
@@ -133,11 +134,6 @@ def _check_lengths(lengths, x):
         raise RuntimeError(
             'Length of all samples has to be greater than 0, but found an element in \'lengths\''
             ' that is <= 0'
-        )
-    if lengths[0] > x.shape[0]:
-        raise RuntimeError(
-            'Expected `len(lengths)` to be at most the number of steps, but a length is'
-            f' {lengths[0]} and there are {x.shape[0]} steps'
         )
 
 # %% ../../../nbs/nn/utils/03_rnn.ipynb #eeff1064

@@ -26,7 +26,7 @@ from .graph.node import TensorBase
 
 from .graph.node import bind
 from .graph.op import REGISTRY, Op
-from .tensor.layouts import _as_subclass
+from .functions.layouts import _as_subclass
 from .ops import overload_of
 from .tensor import Tensor
 from .layers.needed import Needed

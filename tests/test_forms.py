@@ -1,7 +1,10 @@
 "Functions say in which forms users call them; here that is compared with PyTorch."
+import pkgutil
+
 import pytest
 
 import autograd_nb as ours
+from autograd_nb import functions
 from autograd_nb.forms import forms, hang, hang_functions, hang_methods, offered
 
 OFFERED = sorted({name for name, _, _ in offered()})
@@ -53,3 +56,9 @@ def test_what_is_offered_is_handed_over(monkeypatch):
     assert set(package) == {"twice", "twice_", "doubled", "doubled_", "along"}
     assert package["along"](1, axis=7) == 7 and not hasattr(Number, "along")
     assert (number.twice(), number.doubled_(), package["doubled"](number)) == (6, "doubled", 12)
+
+
+def test_no_family_is_called_like_a_function():
+    "Python would put the module in the function's place when it is imported."
+    families = [m.name for m in pkgutil.iter_modules(functions.__path__)]
+    assert len(families) > 20 and not set(families) & set(OFFERED)

@@ -24,8 +24,8 @@ from autograd_nb.distributions.distribution import (
 from ..functions import Size, broadcast_tensors, one_hot, where
 from ..graph.modes import LOCAL, no_grad
 from ..linalg import cholesky, solve_triangular
-from ..tensor.factorizations import cholesky_inverse
-from ..tensor.random_numbers import poisson
+from ..functions.factorizations import cholesky_inverse
+from ..functions.random_numbers import poisson
 from ..nn.functional import binary_cross_entropy_with_logits
 
 # %% ../../nbs/distributions/03_families.ipynb #4a164833

@@ -23,8 +23,8 @@ from .transforms import StickBreakingTransform, TransformedDistribution
 from ..functions import cat
 from ..graph.node import TensorBase
 from ..linalg import cholesky, solve_triangular
-from ..tensor.factorizations import cholesky_solve, slogdet
-from ..tensor.shapes import broadcast_shapes
+from ..functions.factorizations import cholesky_solve, slogdet
+from ..functions.shapes import broadcast_shapes
 from ..special import multigammaln
 
 # %% ../../nbs/distributions/09_matrices.ipynb #1d63a022

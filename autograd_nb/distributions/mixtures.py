@@ -19,7 +19,7 @@ from autograd_nb.distributions.transforms import (
 )
 from ..functions import broadcast_tensors
 from ..graph.modes import no_grad
-from ..tensor.random_numbers import binomial
+from ..functions.random_numbers import binomial
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #4e058149
 class MixtureSameFamily(Distribution):

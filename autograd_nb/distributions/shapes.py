@@ -24,7 +24,7 @@ from autograd_nb.distributions.transforms import (
 from ..functions import where
 from ..graph.modes import no_grad
 from ..layers.replay import replayed_as_call
-from ..tensor.random_numbers import poisson
+from ..functions.random_numbers import poisson
 from ..nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from ..special import i0e, i1e
 

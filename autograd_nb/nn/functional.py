@@ -47,10 +47,10 @@ from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
-from autograd_nb.tensor.distances import (  # noqa: F401
+from autograd_nb.functions.distances import (  # noqa: F401
     cdist, cosine_similarity, pairwise_distance, pdist
 )
-from ..tensor.elementwise import prelu as _prelu, threshold as _threshold
+from ..functions.elementwise import prelu as _prelu, threshold as _threshold
 from ..ops.kernels.device import tracked
 
 # %% ../../nbs/nn/03_functional.ipynb #87a4f915

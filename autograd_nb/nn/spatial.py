@@ -30,7 +30,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..layers.replay import replayed_as_call
 from ..graph.op import REGISTRY
-from ..tensor.padding import pad
+from ..functions.padding import pad
 from ..tensor import generator_for
 from ..ops.convolution import out_sizes
 from autograd_nb.ops.pooling import (

@@ -34,7 +34,7 @@ from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.hooks import attach
 from ..creation import full_like, zeros_like
 from ..functions import where
-from ..tensor.complex_numbers import view_as_complex, view_as_real
+from ..functions.complex_numbers import view_as_complex, view_as_real
 from ..tensor.writes import tell_views
 from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
 from ..ops.compiled import F32, FEW, places_of

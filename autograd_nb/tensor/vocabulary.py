@@ -13,18 +13,19 @@ from ..forms import hang, hang_functions, hang_methods
 from ..functions import where
 from ..graph.node import tensor_like
 from ..layers.arguments import is_value
-from autograd_nb.tensor import (
-    complex_numbers, differences, distances, elementwise, factorizations, histograms, in_place,
-    layouts, ordering, padding, products, questions, random_numbers, reshaped, scatter, shapes,
-    spectrograms, statistics
+from autograd_nb.functions import (
+    complex_numbers, differences, distances, elementwise, factorizations, histograms, layouts,
+    ordering, padding, products, questions, random_numbers, scattering, shapes, spectrograms,
+    statistics
 )
+from . import in_place, reshaped
 from .arithmetic import advise_number
-from .complex_numbers import adjoint, imag
-from .layouts import _Layouts, _resize_
+from ..functions.complex_numbers import adjoint, imag
+from ..functions.layouts import _Layouts, _resize_
 
 # %% ../../nbs/tensor/09_vocabulary.ipynb #0bc05d62
 FAMILIES = (
-    elementwise, complex_numbers, questions, shapes, padding, layouts, scatter, ordering,
+    elementwise, complex_numbers, questions, shapes, padding, layouts, scattering, ordering,
     statistics, histograms, differences, products, distances, factorizations, random_numbers,
     spectrograms, S, L, F, creation,
 )

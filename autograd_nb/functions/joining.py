@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 
 from ..forms import forms
-from .arguments import _op, _type_name, as_int, dim_of, need_tensors, sizes_of
+from .arguments import _op, _type_name, as_int, dim_of, need_tensors
 from .reshaping import reshape
 from .results import into
 from ..graph.errors import join_error

@@ -248,7 +248,12 @@ def ensemble(model, batch, place):
 
 def forward_mode(model, batch, place):
     parameters = {k: p.detach() for k, p in model.named_parameters()}
-    return jvp(lambda p: functional_call(model, p, tuple(batch)), (parameters,), ({k: torch.ones_like(p) for k, p in parameters.items()},))
+
+    def run(p):
+        buffers = {k: b.clone() for k, b in model.named_buffers()}  # those of the model itself may not be written to here
+        return functional_call(model, (p, buffers), tuple(batch))
+
+    return jvp(run, (parameters,), ({k: torch.ones_like(p) for k, p in parameters.items()},))
 
 
 def twice(model, batch, place):

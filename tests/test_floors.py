@@ -1,8 +1,10 @@
 """An import may only point down: docs/floors.py says which package is on which floor."""
 
 import ast
+import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from conftest import ROOT
@@ -135,3 +137,24 @@ def test_the_graph_has_no_table_of_operations():
             words = [w for n in ast.walk(line.value) if isinstance(n, ast.Constant) and isinstance(n.value, str) for w in n.value.split()]
             words += [n.arg for n in ast.walk(line.value) if isinstance(n, ast.keyword)]
             assert len({*words} & {*REGISTRY}) < 3, (path.name, ast.unparse(line)[:80])
+
+
+def taken(path: Path) -> list[str]:
+    "What a module reads from another of this package, as `F.name`, that is not there."
+    package = dotted(path) if path.name == "__init__.py" else dotted(path).rpartition(".")[0]
+    tree, modules = ast.parse(path.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module.partition(".")[0] == PACKAGE):
+            home = importlib.import_module(importlib.util.resolve_name("." * node.level + (node.module or ""), f"{PACKAGE}.{package}".rstrip(".")))
+            modules |= {a.asname or a.name: getattr(home, a.name) for a in node.names if isinstance(getattr(home, a.name, None), ModuleType)}
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}" for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name)
+        and node.value.id in modules and not hasattr(modules[node.value.id], node.attr)
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_is_read_from_another_module_is_there(path):
+    "A name that a module only imports is nobody else's: it goes when the module no longer needs it."
+    assert not taken(path)

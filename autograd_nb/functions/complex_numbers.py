@@ -10,6 +10,7 @@ __all__ = ['real', 'imag', 'conj', 'conj_physical', 'polar', 'complex', 'view_as
 import builtins
 
 from .. import functions as F
+from ..argument_types import warn_once
 from ..forms import forms
 from . import _op, into, transpose
 from ..graph.modes import LOCAL
@@ -145,7 +146,7 @@ def resolve_neg(input):
 def adjoint(input):
     "The matrices in the last two dimensions, transposed and conjugated."
     if not input._array.ndim:
-        F.warn_once('adjoint() is deprecated on 0-D tensors. Consider using x.conj().')
+        warn_once('adjoint() is deprecated on 0-D tensors. Consider using x.conj().')
         return conj(input)
     if input._array.ndim < 2:
         raise RuntimeError(

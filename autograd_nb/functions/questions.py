@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
+from ..arrays.numpy_backend import row_major
 from ..forms import forms
 from . import _common, _op, cast, into, refuse_kinds, reshape, unsqueeze
 from ..graph.errors import combination_error
@@ -82,5 +83,5 @@ FEW_PAIRS = 1024  # numbers that are compared one with another quicker than they
 
 def _among(a, b, invert):
     if a.size * b.size > FEW_PAIRS: return np.isin(a, b, invert=invert)
-    found = (np.asarray(a, order='C')[..., None] == b.reshape(-1)).any(-1)
+    found = (row_major(a)[..., None] == b.reshape(-1)).any(-1)
     return ~found if invert else found

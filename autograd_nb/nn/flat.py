@@ -14,7 +14,8 @@ __all__ = ['dropout', 'dropout_', 'alpha_dropout', 'alpha_dropout_', 'feature_al
 # %% ../../nbs/nn/07_flat.ipynb #0ac96031
 import warnings
 
-from .. import functions as _functions
+from ..arrays.dtypes import bool as _bool
+from ..creation import ones_like as _ones_like
 from ..layers.names import recorded_as as _recorded_as
 from ..graph.node import tensor_like as _tensor_like
 from . import functional as _F
@@ -143,7 +144,7 @@ def feature_dropout_(input, p, train):
 
 def native_dropout(input, p, train):
     "Dropout, and the mask of what was kept."
-    if not train: return input.clone(), _functions.eq(input, input)
+    if not train: return input.clone(), _ones_like(input, dtype=_bool)
     a = input._array
     kept = _F._coins(input, a.shape, 1 - p)(a.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)

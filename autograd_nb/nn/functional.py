@@ -30,7 +30,7 @@ from autograd_nb.argument_types import (
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import device_agnostic, is_on_device, library_of, on_device_of
 from autograd_nb.arrays.dtypes import (
-    bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
+    bfloat16, c_name, channels_last, channels_last_3d, finfo, float16, float32, type_name
 )
 from ..arrays.numpy_backend import KERNELS, is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
@@ -154,7 +154,7 @@ def bilinear(input1, input2, weight, bias=None):
     given = dict(input1=input1, input2=input2, weight=weight, bias=bias)
     given = {name: x for name, x in given.items() if x is not None}
     words = 'All tensors must have the same dtype, got ' + ', '.join(f'{n}: {{}}' for n in given)
-    F.one_dtype(words, *given.values(), name=lambda x: F.c_name(x._array))
+    F.one_dtype(words, *given.values(), name=lambda x: c_name(x._array))
     lead = input1.shape[:-1]
     a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))
     outputs, m, n = weight.shape

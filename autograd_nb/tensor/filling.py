@@ -339,7 +339,7 @@ def _check_chances(weights, count):
     if weights._array.dtype.kind not in 'fV':
         raise RuntimeError(
             'multinomial only supports floating-point dtypes for input, got:'
-            f' {F.type_name(weights._array)}'
+            f' {F._type_name(weights)}'
         )
     if count <= 0: raise RuntimeError('cannot sample n_sample <= 0 samples')
     if weights._array.shape[-1] > 1 << 24:

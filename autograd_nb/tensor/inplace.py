@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import functions as F
 from ..argument_types import SCALES, refused, todays
-from ..arrays.dtypes import FROM_NUMPY, RANK
+from ..arrays.dtypes import FROM_NUMPY, RANK, TYPE_NAMES
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.errors import result_type_error
 from ..graph.modes import LOCAL, no_grad
@@ -169,7 +169,7 @@ def _only_double(x, exponent):
     if x._array.dtype.name != want:
         raise RuntimeError(
             f'the base given to float_power_ has dtype {F._type_name(x)} but the operation\'s'
-            f' result requires dtype {F.TYPE_NAMES[want]}'
+            f' result requires dtype {TYPE_NAMES[want]}'
         )
 
 def _same_size(x, first, second, **kwargs):
@@ -191,7 +191,7 @@ def _refuse_wider(x, args, name):
     if name[:-1] in COMPARED or not all(map(is_value, args)): return
     have, want = F._common(x, *args), FROM_NUMPY[x._array.dtype]
     if RANK[have.category] > RANK[want.category]:
-        raise result_type_error(x, F.TYPE_NAMES[have.name], F._type_name(x))
+        raise result_type_error(x, TYPE_NAMES[have.name], F._type_name(x))
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #98c6f18b
 REFUSED = dict(

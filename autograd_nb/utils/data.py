@@ -445,20 +445,31 @@ def collate(batch, *, collate_fn_map=None):
     if isinstance(first, (Mapping, Sequence)): return _collated_inside(batch, kind, collate_fn_map)
     raise TypeError(_cannot(kind))
 
-def collate_tensor_fn(batch, *, collate_fn_map=None): return stack(list(batch), 0)
+def collate_tensor_fn(batch, *, collate_fn_map=None):
+    "Tensors, one on the other."
+    return stack(list(batch), 0)
 
 def collate_numpy_array_fn(batch, *, collate_fn_map=None):
+    "Arrays of NumPy's as one tensor. Raises TypeError for text and objects."
     kind = batch[0].dtype
     if kind.kind in 'SUO': raise TypeError(_cannot(kind))
     return collate([as_tensor(b) for b in batch], collate_fn_map=collate_fn_map)
 
-def collate_numpy_scalar_fn(batch, *, collate_fn_map=None): return as_tensor(np.array(batch))
+def collate_numpy_scalar_fn(batch, *, collate_fn_map=None):
+    "Numbers of NumPy's as one tensor of their dtype."
+    return as_tensor(np.array(batch))
 
-def collate_float_fn(batch, *, collate_fn_map=None): return tensor(batch, dtype=float64)
+def collate_float_fn(batch, *, collate_fn_map=None):
+    "Numbers with a point as one tensor of float64."
+    return tensor(batch, dtype=float64)
 
-def collate_int_fn(batch, *, collate_fn_map=None): return tensor(batch)
+def collate_int_fn(batch, *, collate_fn_map=None):
+    "Whole numbers as one tensor."
+    return tensor(batch)
 
-def collate_str_fn(batch, *, collate_fn_map=None): return batch
+def collate_str_fn(batch, *, collate_fn_map=None):
+    "Text stays a list."
+    return batch
 
 # %% ../../nbs/utils/01_data.ipynb #ad0bed41
 # how the values of an example become a batch, by their class

@@ -1712,14 +1712,11 @@ def explain(error, op, args, statics):
         if isinstance(error, (RuntimeError, IndexError)) and not type(error).__module__.startswith(
             'numpy'
         ):
-            if (
-                op.name == 'linear'
-                and len(args) > 1
-                and shape_of(args[0])[-1:] != shape_of(args[1])[-1:]
-            ):
-                raise linear_error(*args[:2]) from None
             # kernels are chosen after shapes
-            if error.args and str(error).startswith('"') and op.name != 'linear':
+            if op.name == 'linear':
+                if len(args) > 1 and shape_of(args[0])[-1:] != shape_of(args[1])[-1:]:
+                    raise linear_error(*args[:2]) from None
+            elif error.args and str(error).startswith('"'):
                 misfit = misfit_error(op, [a for a in args if a is not None], statics)
                 if misfit is not None: raise misfit from None
             if isinstance(error, HintedError) or not error.args: raise error

@@ -6,8 +6,8 @@
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
            'LONG_ROWS', 'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain', 'SOME',
            'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around',
-           'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes',
-           'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
+           'reduced', 'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
+           'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
            'largest_and_smallest_along', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
            'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order', 'largest_and_smallest',
            'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows', 'add_at',
@@ -44,6 +44,11 @@ def around(x, dim):
     if dim.__class__ is tuple and len(dim) == 1: (dim,) = dim
     if dim.__class__ is not int or not fits(x, least=ROWS): return None
     return parted(x.shape, dim)
+
+def reduced(out, x, dim, keepdim):
+    "`out`, a number for each of the other places, in the shape that `x` has without `dim`."
+    d = (dim if dim.__class__ is int else dim[0]) % x.ndim
+    return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
 
 @functools.lru_cache(1024)
 def parted(shape, dim):
@@ -120,8 +125,7 @@ def logsumexp(x, *, dim, keepdim=False):
         thread_pool.run(loops().logsumexp_rows, shape[0], 4 * x.size, rows, flat(out))
     else:
         thread_pool.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
-    d = (dim if dim.__class__ is int else dim[0]) % x.ndim
-    return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
+    return reduced(out, x, dim, keepdim)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #cbec22f0
 @fast_kernel('logsumexp', 'x')
@@ -166,8 +170,7 @@ def extremes(name, largest):
             if inner < loops().LANES: loop = loops().extremes_of_few
             found = out
         thread_pool.run(loop, outer, x.size, x.reshape(shape), largest, found)
-        d = (dim if dim.__class__ is int else dim[0]) % x.ndim
-        return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
+        return reduced(out, x, dim, keepdim)
 
     return extreme
 
@@ -185,8 +188,7 @@ def extreme_places(name, largest):
         thread_pool.run(
             loops().extremes_across, shape[0], x.size, x.reshape(shape), largest, out
         )
-        d = (dim if dim.__class__ is int else dim[0]) % x.ndim
-        return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
+        return reduced(out, x, dim, keepdim)
 
     return places
 

@@ -11,10 +11,10 @@ __all__ = ['ERROR_TRAITS', 'user_frames', 'variables', 'line_of', 'location', 's
            'reshaped_error', 'leaf_error', 'inference_write_error', 'inference_error', 'not_float_error', 'numpy_error',
            'assigned_error', 'fits_error', 'result_type_error', 'statement', 'overlap_error', 'own_copy',
            'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits',
-           'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range', 'dim_error', 'count_error',
-           'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error', 'row_error',
-           'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error', 'misfit_error',
-           'better_error', 'refuse_masks', 'explain']
+           'broadcast_error', 'matmul_error', 'linear_error', 'bias_error', 'join_error', 'dim_range', 'dim_error',
+           'count_error', 'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error',
+           'row_error', 'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error',
+           'misfit_error', 'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/09_errors.ipynb #75cd43f4
 import ast
@@ -23,6 +23,7 @@ import linecache
 import sys
 from functools import lru_cache, wraps
 from itertools import islice
+from math import prod
 from numpy import broadcast_shapes, ndarray, zeros
 
 from ..arrays.dtypes import FROM_NUMPY, type_name
@@ -1381,6 +1382,22 @@ def linear_error(x, weight):
         instead = f'a layer for {a[-1]} features, or an input whose last size is {w[-1]}'
     return teach(RuntimeError(out.words), x, weight, lines=lines, instead=instead)
 
+# %% ../../nbs/graph/09_errors.ipynb #a76ff95f
+def bias_error(bias, a, b):
+    """PyTorch's error for a bias of a shape that does not fit the product of shapes `a` and `b`, or
+    None.
+    """
+    if not a or len(b) != 2 or a[-1] != b[0]: return None
+    target = [prod(a[:-1]), b[1]]
+    for k, (size, wanted) in enumerate(zip(bias[::-1], target[::-1]), 1):
+        if size not in (1, wanted):
+            return RuntimeError(
+                f'The expanded size of the tensor ({wanted}) must match the existing size ({size})'
+                f' at non-singleton dimension {2 - k}.  Target sizes: {target}.  Tensor sizes:'
+                f' {list(bias)}'
+            )
+    return None
+
 # %% ../../nbs/graph/09_errors.ipynb #0340d8bd
 def join_error(tensors, dim, i, words):
     "PyTorch's error for tensors that cannot be joined along `dim`, number `i` being the odd one."
@@ -1552,6 +1569,7 @@ ERROR_TRAITS = dict(
     refuses_masks=False,  # not for booleans
     refusal=None,  # of dtypes of other `kinds`: PyTorch's kernel (None: '<name>_cpu'), or its words
     remedy=None,  # what to do where the kernel itself refuses its operands
+    misfit=None,  # the error for operands that do not fit each other, or None, from these
 )
 
 # %% ../../nbs/graph/09_errors.ipynb #cf779f3c
@@ -1600,30 +1618,10 @@ def unfit_operand(op, i, kind, args=()):
     )
 
 
-# %% ../../nbs/graph/09_errors.ipynb #a76ff95f
-def _bias_error(name, shapes):
-    "PyTorch's error for a bias (the first of `addmm`) that does not fit the product, or None."
-    if len(shapes) != 3 or name not in ('linear', 'addmm'): return None
-    bias, a, b = shapes if name == 'addmm' else (shapes[2], *shapes[:2])
-    inner = b[-1] if name == 'linear' else b[0]
-    if not a or len(b) != 2 or a[-1] != inner: return None
-    rows = 1
-    for s in a[:-1]: rows *= s
-    target = [rows, b[0] if name == 'linear' else b[1]]
-    for k, (size, wanted) in enumerate(zip(bias[::-1], target[::-1]), 1):
-        if size not in (1, wanted):
-            return RuntimeError(
-                f'The expanded size of the tensor ({wanted}) must match the existing size ({size})'
-                f' at non-singleton dimension {2 - k}.  Target sizes: {target}.  Tensor sizes:'
-                f' {list(bias)}'
-            )
-    return None
-
-
 # %% ../../nbs/graph/09_errors.ipynb #84790025
 def mask_error(op, args):
     "PyTorch's error for an operation that is not for masks, and was given one."
-    if op.name == 'neg':
+    if len(args) == 1:
         words = 'Negation, the `-` operator, on a bool tensor is not supported.'
     elif all(dtype_name(a) == 'bool' for a in args):
         words = (
@@ -1642,12 +1640,10 @@ def misfit_error(op, given, statics):
     "The error for shapes that do not fit each other, or a dimension that is not there, or None."
     shapes = [shape_of(a) for a in given]
     better = None
-    if op.product and len(shapes) > 1:
-        pair = slice(-2, None) if op.name == 'addmm' else slice(2)
-        better = _bias_error(op.name, shapes)
-        if better is None and op.name == 'linear' and shapes[0][-1:] != shapes[1][-1:]:
-            better = linear_error(*given[:2])
-        if better is None: better = matmul_error(*shapes[pair], *given[pair])
+    if op.misfit is not None:
+        better = op.misfit(*given)
+    elif op.product and len(shapes) > 1:
+        better = matmul_error(*shapes[:2], *given[:2])
     elif op.elementwise:
         have, first = shapes[0], given[0]
         for other, t in zip(shapes[1:], given[1:]):
@@ -1713,10 +1709,7 @@ def explain(error, op, args, statics):
             'numpy'
         ):
             # kernels are chosen after shapes
-            if op.name == 'linear':
-                if len(args) > 1 and shape_of(args[0])[-1:] != shape_of(args[1])[-1:]:
-                    raise linear_error(*args[:2]) from None
-            elif error.args and str(error).startswith('"'):
+            if op.misfit is not None or error.args and str(error).startswith('"'):
                 misfit = misfit_error(op, [a for a in args if a is not None], statics)
                 if misfit is not None: raise misfit from None
             if isinstance(error, HintedError) or not error.args: raise error

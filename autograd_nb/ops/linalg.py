@@ -10,7 +10,7 @@ __all__ = ['outer_product', 'product', 'sums_of_products', 'dot', 'mv', 'mm', 'b
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
-from ..graph.errors import matmul_error
+from ..graph.errors import bias_error, linear_error, matmul_error, shape_of
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import tensor_like
 from ..graph.op import N, multilinear, op
@@ -188,9 +188,14 @@ def _addmm_jvp(tangents, values, out, statics):
     if ty is not None: total = total + mm(x, ty) * statics['alpha']
     return total
 
+def _addmm_misfit(bias, x, y):
+    a, b = shape_of(x), shape_of(y)
+    return bias_error(shape_of(bias), a, b) or matmul_error(a, b, x, y)
+
 @op(
     jvp=_addmm_jvp,
     batch=_addmm_batch,
+    misfit=_addmm_misfit,
     product=True,
     flops=lambda out, bias, x, y: sums_of_products(out, x),
     samples=[
@@ -235,6 +240,12 @@ def _linear_batch(op, values, batched, statics):
         else bias
     )
 
+def _linear_misfit(x, weight, bias=None):
+    a, w = shape_of(x), shape_of(weight)
+    if a[-1:] != w[-1:]: return linear_error(x, weight)
+    error = None if bias is None else bias_error(shape_of(bias), a, w[::-1])
+    return error or (matmul_error(a, w, x, weight) if len(w) > 2 else None)
+
 def _linear_jvp(tangents, values, out, statics):
     tx, tw, tb = (*tangents, None)[:3]
     total = zero(out)
@@ -247,6 +258,7 @@ def _linear_jvp(tangents, values, out, statics):
     short_products=True,
     jvp=_linear_jvp,
     batch=_linear_batch,
+    misfit=_linear_misfit,
     product=True,
     flops=sums_of_products,
     node='AddmmBackward0',

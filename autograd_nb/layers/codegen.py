@@ -70,6 +70,7 @@ package               |    if {bare}: return kernel({given})
                       |        if m.general or SWITCH.guards and ({guards}): {general}
                       |        no_record = m.no_record or {unrecorded}; meta = m.meta
 floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8: {general}
+arrays_out            |    s0 = a0.ndim if no_record else a0.shape
 measured              |    s0 = no_record or a0.shape
 arrays_out            |    try: d = kernel({arrays}) if s0 else kernel({arrays}, out=...)
 not arrays_out        |    try: d = kernel({arrays})
@@ -87,7 +88,6 @@ several               |        o = new_tensor(Tensor); o._array = d; o._node = N
 several and not view  |        o._meta = meta
 several and view      |    view_metas({first}, os, SWITCH.plain or not m.no_record)
 differentiable        |    if no_record:
-arrays_out            |        if d.__class__ is not ndarray: o._array = asarray(d)
 one and not view      |    {inner}o._node = None
                       |    {inner}return {result}
 '''
@@ -209,7 +209,7 @@ def facts(op, direct):
         pair=op.elementwise and len(op.params) == 2,  # the second operand may be a number
         three=op.elementwise and len(op.params) > 2,
         arrays_out=arrays_out,
-        measured=bool(op.rules) and (op.elementwise or arrays_out),
+        measured=bool(op.rules) and op.elementwise and not arrays_out,
         variadic=op.variadic,
         inner='    ' if op.rules else '',
     )

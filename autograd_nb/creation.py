@@ -29,6 +29,7 @@ from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
 )
+from .graph.errors import argument_error
 from .transforms.levels import WRAPPERS, chance, draw, like, looped_over, no_out
 from .graph.modes import LOCAL, SWITCH
 from .layers.replay import constant_input, escapes, replayed_as_call
@@ -42,8 +43,7 @@ from .tensor import device_or_default, generator_for, index_like, index_of, plac
 def leaf(made, requires_grad):
     "A new tensor, which collects gradients if they are required."
     if requires_grad.__class__ is not bool and requires_grad is not None:
-        kind = type(requires_grad).__name__
-        raise TypeError(f"argument 'requires_grad' must be bool, not {kind}")
+        raise argument_error(None, 'requires_grad', 'bool', type(requires_grad).__name__)
     return made.requires_grad_() if requires_grad else made
 
 def _finish(array, requires_grad, index=None):
@@ -249,7 +249,7 @@ def _misfit(data, sizes, dim, whole):
 # %% ../nbs/tensor/04_creation.ipynb #c0ffee10
 def _check(dtype, device):
     if dtype is not None and not isinstance(dtype, Dtype):
-        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+        raise argument_error(None, 'dtype', 'torch.dtype', type(dtype).__name__)
     device = device_or_default(device)
     return None if device is None else index_of(device)
 
@@ -399,9 +399,7 @@ def _size_in(name, size, more):
 def _need_layout(function, layout):
     "Raise PyTorch's TypeError for what is no layout; there is one only."
     if not FITS['layout'](layout):
-        raise TypeError(
-            f"{function}(): argument 'layout' must be torch.layout, not {type_name(layout)}"
-        )
+        raise argument_error(function, 'layout', 'torch.layout', type_name(layout))
 
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
@@ -477,10 +475,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
         fill_value = fill_value.item()
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
     if not isinstance(size, (tuple, list)):
-        raise TypeError(
-            "full(): argument 'size' (position 1) must be tuple of ints, not"
-            f' {type(size).__name__}'
-        )
+        raise argument_error('full', 'size', 'tuple of ints', type(size).__name__, 1)
     size = not_negative(sizes_of((size,)))
     made = _library(index).full(size, fitting(fill_value, kind), kind)
     return into(out, _finish(made, requires_grad, index))

@@ -24,6 +24,7 @@ from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_d
 from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, promote_types
 from .forms import forms
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
+from .graph.errors import argument_error
 from .graph.modes import LOCAL
 from .layers.casting import castable
 from .layers.replay import constant_input
@@ -612,9 +613,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
     need_tensor(x, 'linalg_vector_norm', 'x')
     need_floating(x, 'linalg.vector_norm')
     if isinstance(ord, str):
-        raise TypeError(
-            f"linalg_vector_norm(): argument 'ord' must be Number, not {type(ord).__name__}"
-        )
+        raise argument_error('linalg_vector_norm', 'ord', 'Number', type(ord).__name__)
     if dtype is not None: _check_wider(x, dtype, 'linalg.vector_norm')
     return into(
         out, _op['vector_norm'](cast(x, dtype), ord=float(ord), dim=_dims(dim), keepdim=keepdim)

@@ -8,6 +8,7 @@ __all__ = ['is_anomaly_enabled', 'is_anomaly_check_nan_enabled', 'set_anomaly_en
 # %% ../../nbs/autograd/06_anomaly.ipynb #aeb48b09
 import warnings
 
+from ..graph.errors import argument_error
 from ..graph.modes import SWITCH
 
 # %% ../../nbs/autograd/06_anomaly.ipynb #ada7688f
@@ -23,10 +24,8 @@ def set_anomaly_enabled(enabled, check_nan=True):
     "Turn anomaly detection on or off, in all threads."
     for place, (name, value) in enumerate(dict(enabled=enabled, check_nan=check_nan).items(), 1):
         if not isinstance(value, bool):
-            raise TypeError(
-                f"set_anomaly_enabled(): argument '{name}' (position {place}) must be bool, not"
-                f' {type(value).__name__}'
-            )
+            got = type(value).__name__
+            raise argument_error('set_anomaly_enabled', name, 'bool', got, place)
     SWITCH.watch(enabled, check_nan)
 
 class set_detect_anomaly:

@@ -11,6 +11,7 @@ import threading
 from collections import namedtuple
 
 from .function import in_forward
+from ..graph.errors import argument_error
 from ..transforms.levels import KINDS, TANGENTS, WRAPPERS, JvpLevel, at, dual
 from ..graph.node import TensorBase
 from ..creation import empty_like
@@ -141,10 +142,7 @@ def _tangent_of(tensor, level):
 def unpack_dual(tensor, *, level=None):
     "The primal and the tangent of a dual tensor; for any other tensor, itself and None."
     if not isinstance(tensor, TensorBase):
-        raise TypeError(
-            "_unpack_dual(): argument 'dual' (position 1) must be Tensor, not"
-            f" {type(tensor).__name__}"
-        )
+        raise argument_error('_unpack_dual', 'dual', 'Tensor', type(tensor).__name__, 1)
     found = _level(level)
     if found is None or not at(tensor, found):
         while (

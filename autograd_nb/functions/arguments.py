@@ -24,7 +24,7 @@ from autograd_nb.arrays.dtypes import (
 )
 from ..arrays.numpy_backend import constant, is_array
 from ..forms import forms
-from ..graph.errors import dim_error
+from ..graph.errors import argument_error, dim_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
@@ -131,10 +131,7 @@ def as_int(value, function, name, position):
     "`value` as an int; PyTorch's TypeError unless it is a whole number."
     try: return operator.index(value)
     except TypeError: pass
-    raise TypeError(
-        f"{function}(): argument '{name}' (position {position}) must be int, not"
-        f' {type(value).__name__}'
-    )
+    raise argument_error(function, name, 'int', type(value).__name__, position)
 
 def need_operands(method, *operands):
     "Raise PyTorch's TypeError of a `method` of the first operand unless the others are tensors."
@@ -183,9 +180,7 @@ def dim_of(dim, ndim):
         dim = dim.item()
     if not isinstance(dim, (int, np.integer)):
         caller = _public_name(sys._getframe(1))
-        raise TypeError(
-            f"{caller}(): argument 'dim' (position 1) must be int, not {type(dim).__name__}"
-        )
+        raise argument_error(caller, 'dim', 'int', type(dim).__name__, 1)
     if not -n <= dim < n: raise dim_error(dim, ndim)
     return int(dim) % n
 
@@ -214,10 +209,7 @@ def sizes_of(args, name=None):
 def _size(a, name):
     try: return operator.index(a)
     except TypeError: pass
-    begin = f'{name}(): ' if name else ''
-    raise TypeError(
-        f"{begin}argument 'size' (position 1) must be tuple of ints, not {type(a).__name__}"
-    )
+    raise argument_error(name, 'size', 'tuple of ints', type(a).__name__, 1)
 
 _PYTHON = {int: int64, builtins.float: float64, builtins.bool: bool_, builtins.complex: complex128}
 

@@ -14,7 +14,7 @@ from ..arrays.cupy_backend import to_device_of
 from ..arrays.dtypes import get_default_dtype
 from ..forms import forms
 from . import cast, cat, dim_of, into, narrow, reshape
-from ..graph.errors import mask_error
+from ..graph.errors import argument_error, mask_error
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.names import rename
@@ -152,9 +152,7 @@ def _gaps(name, y, x, dx, dim, d):
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."
     if not isinstance(y, TensorBase):
-        raise TypeError(
-            f"trapezoid(): argument 'y' (position 1) must be Tensor, not {type(y).__name__}"
-        )
+        raise argument_error('trapezoid', 'y', 'Tensor', type(y).__name__, 1)
     _refuse_bools('trapezoid', y, x)
     d = dim_of(dim, y._array.ndim)
     if y._array.shape[d] == 0: return F.sum(y, d)

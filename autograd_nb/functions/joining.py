@@ -15,7 +15,7 @@ from ..forms import forms
 from .arguments import _op, _type_name, as_int, dim_of, need_tensors
 from .reshaping import reshape
 from .results import into
-from ..graph.errors import join_error
+from ..graph.errors import argument_error, join_error
 from ..graph.node import TensorBase
 
 # %% ../../nbs/tensor/functions/04_joining.ipynb #9b450ab1
@@ -80,9 +80,7 @@ _cat = _op['cat']
 def _sequence(tensors, name):
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         if isinstance(tensors, TensorBase):
-            raise TypeError(
-                f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
-            )
+            raise argument_error(name, 'tensors', 'tuple of Tensors', 'Tensor', 1)
         tensors = list(tensors)
     if not tensors:
         raise (

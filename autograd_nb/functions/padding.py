@@ -13,6 +13,7 @@ from .. import functions as F
 from ..arrays.dtypes import get_default_dtype
 from ..forms import forms
 from . import _op, cat
+from ..graph.errors import argument_error
 from ..layers.casting import castable
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as, rename
@@ -36,8 +37,7 @@ def pad(input, pad, mode='constant', value=None):
         value = 0.0 if value is None else value + 0.0  # not an integer, whatever the dtype
         return _op['pad_constant'](input, pad=pad, value=F._held(value, input))
     if not isinstance(mode, str):
-        kind = type(mode).__name__
-        raise TypeError(f"pad(): argument 'mode' (position 3) must be str, not {kind}")
+        raise argument_error('pad', 'mode', 'str', type(mode).__name__, 3)
     if mode not in ('reflect', 'replicate', 'circular'):
         raise NotImplementedError(f'Unrecognised padding mode {mode}')
     if value: raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')

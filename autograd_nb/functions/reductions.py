@@ -23,6 +23,7 @@ from autograd_nb.functions.arguments import (
 )
 from .reshaping import reshape
 from .results import cast, into
+from ..graph.errors import argument_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
@@ -67,7 +68,7 @@ def _no_mean(dtype):
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #a68d2893
 def _not_bool(name, keepdim):
-    return TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
+    return argument_error(name, 'keepdim', 'bool', type(keepdim).__name__)
 
 def _reduce(name):
     op = _op[name]

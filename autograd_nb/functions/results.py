@@ -13,7 +13,7 @@ import numpy as np
 from ..argument_types import user_level, warn_once
 from ..arrays.numpy_backend import address, row_major, spread, storage_of
 from .arguments import _op
-from ..graph.errors import inference_write_error, overlap_error, own_copy
+from ..graph.errors import argument_error, inference_write_error, overlap_error, own_copy
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, announced
 from ..graph.op import REGISTRY
@@ -47,7 +47,7 @@ def into(out, result, name=None, given=None):
             )
         return out.copy_(result)
     if not isinstance(out, TensorBase):
-        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise argument_error(name, 'out', 'Tensor', type(out).__name__)
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad:
             raise RuntimeError(

@@ -8,13 +8,13 @@ __all__ = ['ERROR_TRAITS', 'user_frames', 'variables', 'line_of', 'location', 's
            'HintedError', 'call_tensors', 'teach', 'route', 'step_of', 'follow', 'role', 'out_of_place', 'stale_error',
            'freed_error', 'better_failure', 'severed', 'needs_grad_error', 'not_recorded_error', 'unused_error',
            'scalar_error', 'start_shape_error', 'start_place_error', 'start_dtype_error', 'misshapen_error',
-           'reshaped_error', 'leaf_error', 'inference_write_error', 'inference_error', 'not_float_error', 'numpy_error',
-           'assigned_error', 'fits_error', 'result_type_error', 'statement', 'overlap_error', 'own_copy',
-           'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits',
-           'broadcast_error', 'matmul_error', 'linear_error', 'bias_error', 'join_error', 'dim_range', 'dim_error',
-           'count_error', 'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error',
-           'row_error', 'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error',
-           'misfit_error', 'better_error', 'refuse_masks', 'explain']
+           'reshaped_error', 'leaf_error', 'inference_write_error', 'inference_error', 'argument_error',
+           'not_float_error', 'numpy_error', 'assigned_error', 'fits_error', 'result_type_error', 'statement',
+           'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU',
+           'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error', 'bias_error', 'join_error',
+           'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error', 'kind_error',
+           'range_error', 'class_error', 'row_error', 'unfit_kind', 'refuse_dtype', 'combination_error',
+           'unfit_operand', 'mask_error', 'misfit_error', 'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/09_errors.ipynb #75cd43f4
 import ast
@@ -1044,6 +1044,14 @@ def inference_error(tensor=None, op=None):
     )
 
 # %% ../../nbs/graph/09_errors.ipynb #f386210b
+def argument_error(function, name, want, got, position=None):
+    """PyTorch's TypeError for the argument called `name`, which is to be a `want` and is a `got`.
+    `function`: who was called, or nothing; `position`: the place of the argument, from 1.
+    """
+    begin = f'{function}(): ' if function else ''
+    place = f' (position {position})' if position else ''
+    return TypeError(f"{begin}argument '{name}'{place} must be {want}, not {got}")
+
 def not_float_error(tensor, kinds='floating point'):
     "PyTorch's error for an integer tensor that shall require grad; `kinds`: of dtypes that can."
     name = called(tensor)

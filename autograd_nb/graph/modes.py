@@ -18,6 +18,8 @@ from copy import copy
 from itertools import count
 from operator import attrgetter
 
+from .errors import argument_error
+
 # %% ../../nbs/graph/01_modes.ipynb #01a51df8
 class Switch:
     """`plain` is True while every thread is in the default modes, and no layer has to look at the
@@ -499,10 +501,7 @@ class set_grad_enabled(Mode):
 
     def __init__(self, mode):
         if not isinstance(mode, bool):
-            raise TypeError(
-                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not"
-                f" {type(mode).__name__}"
-            )
+            raise argument_error('set_grad_enabled', 'enabled', 'bool', type(mode).__name__, 1)
         self.mode, self.prev = mode, LOCAL.modes.record(mode)
 
     def __enter__(self):

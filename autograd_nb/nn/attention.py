@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.dtypes import c_name
+from ..graph.errors import argument_error
 from ..tensor import generator_for
 from ..layers.casting import castable
 from ..transforms.levels import draw
@@ -110,10 +111,8 @@ def _check_attention(query, key, value, attn_mask, dropout_p, is_causal):
     "Raise PyTorch's errors unless the arguments fit together."
     for t, what in ((query, 'query'), (key, 'key'), (value, 'value')):
         if not isinstance(t, TensorBase):
-            raise TypeError(
-                f"scaled_dot_product_attention(): argument '{what}' must be Tensor, not"
-                f" {type(t).__name__}"
-            )
+            got = type(t).__name__
+            raise argument_error('scaled_dot_product_attention', what, 'Tensor', got)
     q, k, v = query._array, key._array, value._array
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
         raise RuntimeError(

@@ -36,7 +36,7 @@ from ..arrays.numpy_backend import KERNELS, is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import generator_for, may_write, overwrite
-from ..graph.errors import broadcast_error, kind_error, linear_error
+from ..graph.errors import argument_error, broadcast_error, kind_error, linear_error
 from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
@@ -299,10 +299,8 @@ def _check_bag_types(weight, offsets, per_sample_weights, include_last_offset):
     "Raise PyTorch's errors for dtypes that `embedding_bag` does not take."
     checked = '(while checking arguments for embedding_bag)'
     if not isinstance(include_last_offset, bool):
-        raise TypeError(
-            "embedding_bag(): argument 'include_last_offset' must be bool, not"
-            f' {type(include_last_offset).__name__}'
-        )
+        got = type(include_last_offset).__name__
+        raise argument_error('embedding_bag', 'include_last_offset', 'bool', got)
     if not weight.is_floating_point():
         raise RuntimeError(
             "Expected tensor for argument #1 'weight' to have one of the following scalar types:"
@@ -555,9 +553,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     `normalized_shape`; then times `weight` plus `bias`.
     """
     if normalized_shape.__class__ is int:
-        raise TypeError(
-            "layer_norm(): argument 'normalized_shape' (position 2) must be tuple of ints, not int"
-        )
+        raise argument_error('layer_norm', 'normalized_shape', 'tuple of ints', 'int', 2)
     shape = _fits(input, normalized_shape)
     dtype = input._array.dtype
     if (
@@ -1308,10 +1304,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
 def _need(kind, value, function, name, position=5):
     "Raise PyTorch's TypeError unless a value is of a kind, 'int' or 'float'."
     if not FITS[kind](value):
-        raise TypeError(
-            f"{function}(): argument '{name}' (position {position}) must be {kind}, not"
-            f' {type_name_of(value)}'
-        )
+        raise argument_error(function, name, kind, type_name_of(value), position)
 
 def _check_weight(weight, classes, prefix=''):
     if weight is not None and weight._array.shape != (classes,):

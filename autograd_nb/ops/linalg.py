@@ -188,6 +188,7 @@ def _addmm_jvp(tangents, values, out, statics):
     if ty is not None: total = total + mm(x, ty) * statics['alpha']
     return total
 
+# %% ../../nbs/ops/04_linalg.ipynb #8447f347
 def _addmm_misfit(bias, x, y):
     a, b = shape_of(x), shape_of(y)
     return bias_error(shape_of(bias), a, b) or matmul_error(a, b, x, y)

@@ -18,7 +18,9 @@ from ..arrays.cupy_backend import is_on_device
 from ..arrays.numpy_backend import spread
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, bfloat16, c_name, dtype as Dtype
 from ..graph import engine
-from ..graph.errors import called, not_float_error, not_recorded, own_copy, teach
+from autograd_nb.graph.errors import (
+    argument_error, called, not_float_error, not_recorded, own_copy, teach
+)
 from ..graph.modes import LOCAL, SWITCH
 from autograd_nb.graph.node import (
     AccumulateGrad, OutputEdge, TensorBase, Unreached, node_at, output_at, tensor_of
@@ -99,10 +101,8 @@ class RequiresGrad:
     def requires_grad_(self, requires_grad=True):
         "Start or stop recording operations on this leaf; returns it."
         if not isinstance(requires_grad, builtins.bool):
-            raise TypeError(
-                "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not"
-                f" {type(requires_grad).__name__}"
-            )
+            got = type(requires_grad).__name__
+            raise argument_error('requires_grad_', 'requires_grad', 'bool', got, 1)
         node = self._node
         if LOCAL.modes.transforms and transforming(): raise refused('requires_grad_')
         if self._was_leaf(): return self  # it does as its base does

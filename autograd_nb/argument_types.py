@@ -443,7 +443,8 @@ def _look(function, fitting, key, refusal, args, kwargs):
     """
     values = (*args, *kwargs.values())
     places = fitting.get(key)
-    if places is None or places is True:
+    if places.__class__ is int: places = [places]
+    elif places is None or places is True:
         places = [i for i, v in enumerate(values) if isinstance(v, (tuple, list))]
     held = (key, *[tuple(map(type, values[i])) for i in places])
     known = held in fitting
@@ -454,7 +455,8 @@ def _look(function, fitting, key, refusal, args, kwargs):
     kinds = {type(v) for i, v in enumerate(values) if i not in places}.union(*held[1:])
     unsettled = TOLD_BY_VALUE & kinds or any(map(Ask.overrides, kinds))
     if unsettled or refusal(*_enlarged(args, kwargs)) is not None: return ABSENT
-    fitting[key] = places or True
+    alone = len(places) == 1 and places[0] < len(args)
+    fitting[key] = places[0] if alone else places or True
     fitting[held] = True
     return ABSENT
 
@@ -490,7 +492,11 @@ def explained(function, name=None, method=False, inside=False, late=False):
         if fitting is not None:
             key = tuple(map(type, args))
             if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
-            if fitting.get(key) is not True or Ask.modes:
+            known = fitting.get(key)
+            if known.__class__ is int and not Ask.modes:
+                held = (key, tuple(map(type, args[known])))
+                known = fitting.get(held)
+            if known is not True or Ask.modes:
                 answer = _look(called, fitting, key, refusal, args, kwargs)
                 if answer is not ABSENT: return answer
         elif Ask.modes or Ask.classes:

@@ -812,6 +812,14 @@ def _chance(generator, index):
     return generator
 
 # %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
+def _drawn_plainly(kind, size):
+    "Few numbers of the default dtype on the CPU, where nothing looks on; None otherwise."
+    modes = LOCAL.modes
+    if not SWITCH.plain or modes.transforms or modes.profiler is not None: return None
+    if device_or_default(None) is not None: return None
+    made = default_generator.filled(kind, size, get_default_dtype().numpy, 0, 1)
+    return None if made is None else tensor_like(made)
+
 def _random(kind, doc):
     def make(
         *size,
@@ -825,6 +833,9 @@ def _random(kind, doc):
         **more,
     ):
         size = not_negative(_size_in(make.__name__, size, more))
+        if generator is out is dtype is layout is device is None and requires_grad is False:
+            made = _drawn_plainly(kind, size)
+            if made is not None: return made
         if layout is not None: _need_layout(make.__name__, layout)
         profiler = LOCAL.modes.profiler
         if profiler is not None and not profiler.take(make):

@@ -218,6 +218,11 @@ def without_gaps(x, order):
     return x if x.strides == tuple(strides) else seen_from(x, x.shape, tuple(strides), 0)
 
 # %% ../../nbs/ops/05_indexing.ipynb #280f7e18
+def _picks_lines(x, index, found):
+    "Whether rows or columns of a matrix are picked by one array: what is read lies in rows then."
+    if not x.ndim == found.ndim == 2 or index.__class__ is not tuple: return False
+    return len(index) == 1 or len(index) == 2 and index[0].__class__ is slice
+
 def order_of_read(x, index, shape):
     """The order in memory of the dimensions of `x[index]`, which has this `shape`: those that no
     array reads lie as in `x`, and those of the places that are read in rows.
@@ -256,7 +261,7 @@ def index(x, *, index, node='IndexBackward0', in_rows=False):
     as `x` does, or `in_rows`.
     """
     found = x[index]
-    if in_rows or x.flags.c_contiguous or found.ndim < 2:
+    if in_rows or x.flags.c_contiguous or found.ndim < 2 or _picks_lines(x, index, found):
         found = row_major(found)
         return found if 1 not in found.shape else without_gaps(found, tuple(range(found.ndim)))
     order = order_of_read(x, full(index), found.shape)

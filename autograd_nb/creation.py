@@ -407,6 +407,16 @@ def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
 
 # %% ../nbs/tensor/04_creation.ipynb #2d4d32aa
+def _plainly_filled(function, size):
+    "A tensor of the default dtype on the CPU; None if something speaks against it."
+    if device_or_default(None) is not None: return None
+    size = sizes_of(size, function.__name__)
+    for s in size:
+        if s < 0: return None
+    made = tensor_like(function(size, get_default_dtype().numpy))
+    constant_input(made)
+    return made
+
 def _filled(function):
     def make(
         *size,
@@ -418,6 +428,10 @@ def _filled(function):
         pin_memory=False,
         **more,
     ):
+        usual = out is dtype is layout is device is None and requires_grad is pin_memory is False
+        if usual and size and not more:
+            made = _plainly_filled(function, size)
+            if made is not None: return made
         dtype, index = _settled(dtype, device)
         if layout is not None: _need_layout(function.__name__, layout)
         order = more.pop('memory_format', None) if function is _blank else None

@@ -476,10 +476,9 @@ LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
 def explained(function, name=None, method=False, inside=False, late=False):
     """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
-    is made where PyTorch declares the types, and else if it fails. Before anything looks at the
-    arguments, those are asked that may answer in the function's place. `inside`: PyTorch's is
-    written in Python, and only a function inside it declares anything. `late`: a call that goes
-    well is not looked at, and objects that are no tensors are asked only if it fails.
+    is made where PyTorch declares the types, and else if it fails. First, those are asked that may
+    answer in its place. `inside`: PyTorch's is in Python, and only a function in it declares types.
+    `late`: a call that goes well is not looked at, and what is no tensor is asked only if it fails.
     """
     name = name or function.__name__
     stated = declared(name, method)
@@ -493,9 +492,8 @@ def explained(function, name=None, method=False, inside=False, late=False):
             key = tuple(map(type, args))
             if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
             known = fitting.get(key)
-            if known.__class__ is int and not Ask.modes:
-                held = (key, tuple(map(type, args[known])))
-                known = fitting.get(held)
+            if known.__class__ is int:
+                known = fitting.get((key, tuple(map(type, args[known]))))
             if known is not True or Ask.modes:
                 answer = _look(called, fitting, key, refusal, args, kwargs)
                 if answer is not ABSENT: return answer

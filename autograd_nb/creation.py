@@ -406,7 +406,7 @@ def _need_layout(function, layout):
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
 
-# %% ../nbs/tensor/04_creation.ipynb #2d4d32aa
+# %% ../nbs/tensor/04_creation.ipynb #97a15809
 def _plainly_filled(function, size):
     "A tensor of the default dtype on the CPU; None if something speaks against it."
     if device_or_default(None) is not None: return None
@@ -417,6 +417,7 @@ def _plainly_filled(function, size):
     constant_input(made)
     return made
 
+# %% ../nbs/tensor/04_creation.ipynb #2d4d32aa
 def _filled(function):
     def make(
         *size,
@@ -825,7 +826,7 @@ def _chance(generator, index):
         raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
     return generator
 
-# %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
+# %% ../nbs/tensor/04_creation.ipynb #2c136a10
 def _drawn_plainly(kind, size):
     "Few numbers of the default dtype on the CPU, where nothing looks on; None otherwise."
     modes = LOCAL.modes
@@ -834,6 +835,7 @@ def _drawn_plainly(kind, size):
     made = default_generator.filled(kind, size, get_default_dtype().numpy, 0, 1)
     return None if made is None else tensor_like(made)
 
+# %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
 def _random(kind, doc):
     def make(
         *size,

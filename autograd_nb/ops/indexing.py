@@ -388,7 +388,7 @@ def all_bool(index):
     "True if no element can be picked twice: the only arrays in the index are masks."
     return all(is_mask(i) for i in index if is_array(i) or isinstance(i, list))
 
-# %% ../../nbs/ops/05_indexing.ipynb #889783ef
+# %% ../../nbs/ops/05_indexing.ipynb #aa719131
 def at(index, dim, shape=None):
     "The NumPy index that picks `index` along `dim` and stays in place elsewhere."
     if not index.ndim: return (index,)
@@ -411,6 +411,7 @@ def counted(index, dim, shape):
     known = _others if index.size <= REMEMBERED else _others.__wrapped__
     return spaced(index, *known(index.shape, dim % len(shape), shape))
 
+# %% ../../nbs/ops/05_indexing.ipynb #889783ef
 INTP = np.dtype(np.intp)
 
 def spaced(index, step, others):

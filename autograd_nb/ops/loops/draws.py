@@ -115,7 +115,7 @@ def shuffle(words, out):
         j = i + np.int64(words[i] % np.uint64(n - i))
         out[i], out[j] = out[j], out[i]
 
-# %% ../../../nbs/ops/loops/11_draws.ipynb #fb76afe8
+# %% ../../../nbs/ops/loops/11_draws.ipynb #050e568a
 HIGHEST, OTHERS, TWIST = np.uint32(1 << 31), np.uint32((1 << 31) - 1), np.uint32(0x9908B0DF)
 LONG, FINE = np.uint64((1 << 53) - 1), 1.0 / (1 << 53)
 
@@ -133,6 +133,7 @@ def twist(state):
     state[623] = mixed(state[623], state[0], state[396])
     state[624] = 0
 
+# %% ../../../nbs/ops/loops/11_draws.ipynb #fb76afe8
 @njit(error_model='numpy', inline='always')
 def tempered(y):
     "The random word that a word of the state gives."

@@ -443,7 +443,8 @@ def _look(function, fitting, key, refusal, args, kwargs):
     """
     values = (*args, *kwargs.values())
     places = fitting.get(key)
-    if places is None or places is True:
+    if places.__class__ is int: places = [places]
+    elif places is None or places is True:
         places = [i for i, v in enumerate(values) if isinstance(v, (tuple, list))]
     held = (key, *[tuple(map(type, values[i])) for i in places])
     known = held in fitting
@@ -454,7 +455,8 @@ def _look(function, fitting, key, refusal, args, kwargs):
     kinds = {type(v) for i, v in enumerate(values) if i not in places}.union(*held[1:])
     unsettled = TOLD_BY_VALUE & kinds or any(map(Ask.overrides, kinds))
     if unsettled or refusal(*_enlarged(args, kwargs)) is not None: return ABSENT
-    fitting[key] = places or True
+    alone = len(places) == 1 and places[0] < len(args)
+    fitting[key] = places[0] if alone else places or True
     fitting[held] = True
     return ABSENT
 
@@ -474,10 +476,9 @@ LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
 def explained(function, name=None, method=False, inside=False, late=False):
     """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
-    is made where PyTorch declares the types, and else if it fails. Before anything looks at the
-    arguments, those are asked that may answer in the function's place. `inside`: PyTorch's is
-    written in Python, and only a function inside it declares anything. `late`: a call that goes
-    well is not looked at, and objects that are no tensors are asked only if it fails.
+    is made where PyTorch declares the types, and else if it fails. First, those are asked that may
+    answer in its place. `inside`: PyTorch's is in Python, and only a function in it declares types.
+    `late`: a call that goes well is not looked at, and what is no tensor is asked only if it fails.
     """
     name = name or function.__name__
     stated = declared(name, method)
@@ -490,7 +491,10 @@ def explained(function, name=None, method=False, inside=False, late=False):
         if fitting is not None:
             key = tuple(map(type, args))
             if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
-            if fitting.get(key) is not True or Ask.modes:
+            known = fitting.get(key)
+            if known.__class__ is int:
+                known = fitting.get((key, tuple(map(type, args[known]))))
+            if known is not True or Ask.modes:
                 answer = _look(called, fitting, key, refusal, args, kwargs)
                 if answer is not ABSENT: return answer
         elif Ask.modes or Ask.classes:

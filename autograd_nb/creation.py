@@ -404,6 +404,17 @@ def _need_layout(function, layout):
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
 
+# %% ../nbs/tensor/04_creation.ipynb #97a15809
+def _plainly_filled(function, size):
+    "A tensor of the default dtype on the CPU; None if something speaks against it."
+    if device_or_default(None) is not None: return None
+    size = sizes_of(size, function.__name__)
+    for s in size:
+        if s < 0: return None
+    made = tensor_like(function(size, get_default_dtype().numpy))
+    constant_input(made)
+    return made
+
 # %% ../nbs/tensor/04_creation.ipynb #2d4d32aa
 def _filled(function):
     def make(
@@ -416,6 +427,10 @@ def _filled(function):
         pin_memory=False,
         **more,
     ):
+        usual = out is dtype is layout is device is None and requires_grad is pin_memory is False
+        if usual and size and not more:
+            made = _plainly_filled(function, size)
+            if made is not None: return made
         dtype, index = _settled(dtype, device)
         if layout is not None: _need_layout(function.__name__, layout)
         order = more.pop('memory_format', None) if function is _blank else None
@@ -806,6 +821,15 @@ def _chance(generator, index):
         raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
     return generator
 
+# %% ../nbs/tensor/04_creation.ipynb #2c136a10
+def _drawn_plainly(kind, size):
+    "Few numbers of the default dtype on the CPU, where nothing looks on; None otherwise."
+    modes = LOCAL.modes
+    if not SWITCH.plain or modes.transforms or modes.profiler is not None: return None
+    if device_or_default(None) is not None: return None
+    made = default_generator.filled(kind, size, get_default_dtype().numpy, 0, 1)
+    return None if made is None else tensor_like(made)
+
 # %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
 def _random(kind, doc):
     def make(
@@ -820,6 +844,9 @@ def _random(kind, doc):
         **more,
     ):
         size = not_negative(_size_in(make.__name__, size, more))
+        if generator is out is dtype is layout is device is None and requires_grad is False:
+            made = _drawn_plainly(kind, size)
+            if made is not None: return made
         if layout is not None: _need_layout(make.__name__, layout)
         profiler = LOCAL.modes.profiler
         if profiler is not None and not profiler.take(make):

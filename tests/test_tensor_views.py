@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import pickle
 import tracemalloc
 
@@ -557,4 +558,53 @@ def test_views_start_anew_after_changes_that_no_history_tells(line):
             found.append(names["c"].grad_fn.name())
         except RuntimeError as error:
             found.append(str(error)[:60])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    """
+x[1] += 1; x[0, 2] *= 3; x[:, 1] -= x[:, 0]
+x[0] = x[1]; x[:, 0] = x[:, 3]; x[0:2] = x[1:3]
+x[1:] = x[:-1]
+x[:] = x
+x[0] = x[2, 1]; x[0, 0] = x[1, 1]; x[...] = x[0, 0]
+x[0:1] = x[1]; x[2] = x[0:1]; x[None, 0] = x[1]
+x[0] = x[1, :2]
+y = x.T; y[0] += y[1]; x[0] = y[:3, 2].repeat(2)[:4]
+y = x.detach(); x[0] = y[2]; y[1] += 5
+n = x.long(); n[torch.tensor(2)] += 1; n[0] = n[torch.tensor(1)]; x = n
+x[::2] = x[:2]
+""".strip().splitlines(),
+)
+def test_parts_are_written_into_the_same_tensor(line):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        names = dict(x=lib.arange(12.0).reshape(3, 4), torch=lib)
+        try:
+            exec(line, names)
+            found.append((names["x"].tolist(), names["x"]._version))
+        except RuntimeError as error:
+            found.append(str(error)[:60])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("line", ["t[:, k]", "t[k]", "t[::2][k]", "t.flip(0)[k]", "t[k > 1]", "t[:, k > 0]"])
+@pytest.mark.parametrize("sizes", [(4, 3), (1, 3), (4, 1), (0, 3)])
+def test_lines_of_a_turned_matrix_lie_in_rows(line, sizes):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        t = lib.arange(math.prod(sizes) * 1.0).reshape(sizes).T
+        rows = "t[:, k" in line
+        k = lib.tensor([0, 0] if t.shape[rows] else [], dtype=lib.int64)
+        if ">" in line:
+            k = lib.arange(t.shape[rows])
+        if "::2" in line and not len(t):
+            continue
+        got = eval(line, dict(t=t, k=k))
+        found.append((got.tolist(), got.stride() if got.numel() else None))
     assert found[0] == found[1]

@@ -156,3 +156,15 @@ def test_ranges_are_counted_as_pytorch_counts_them(ends, dtype):
         except Exception as error: seen.append((type(error), str(error).split("\n")[0]))
         else: seen.append((str(made.dtype).removeprefix("torch."), made.tolist()))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("number", [0, 7, -3, True, 2.75, -2.75, 2**62, math.nan])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool", "float32"])
+def test_numbers_that_fill_or_are_chosen(dtype, number):
+    mask = lambda T: T.tensor([True, False])
+    same(lambda T: operand(T, dtype).fill_(number))
+    same(lambda T: T.tensor(operand(T, dtype).fill_(number)._version))
+    same(lambda T: T.where(mask(T), number, operand(T, dtype)))
+    same(lambda T: T.where(mask(T), operand(T, dtype), number))
+    same(lambda T: T.where(mask(T), number, 4))
+    same(lambda T: T.where(mask(T), -4, number))

@@ -204,8 +204,12 @@ def _as_element(number, tensor):
 
 def _choice(number, tensor):
     "A number of `where`; beside integers one with a point decides the dtype itself."
-    if number.__class__ is not int and tensor._array.dtype.kind in 'biu': return number
-    return _as_element(number, tensor)
+    dtype = tensor._array.dtype
+    if number.__class__ is not int and dtype.kind in 'biu': return number
+    held = _as_element(number, tensor)
+    bare = getattr(tensor, '_bare', None).__class__ is np.ndarray and not LOCAL.modes.general
+    if not bare or held.__class__ is not int or dtype != np.int64: return held
+    return tensor_like(constant(held, dtype))
 
 def _as_constant(number, like):
     """A number as a tensor in the dtype of the tensor `like`, where promotion would give it that

@@ -105,6 +105,8 @@ def where(condition, input=None, other=None, *, out=None):
         )
     if not isinstance(input, TensorBase) and not isinstance(other, TensorBase):
         d = result_dtype(numbers=[scalar_dtype(input), scalar_dtype(other)])
+        if d.category == 'int' and -(2**63) <= other < 2**63:  # no operation takes it as it is
+            other = constant_input(tensor_like(np.array(other, d.numpy)))
         input = constant_input(tensor_like(np.array(input, d.numpy)))
     elif not isinstance(input, TensorBase):
         input = _choice(input, other)

@@ -329,6 +329,7 @@ def _basic_first(index):
     PyTorch picks with integers before it looks at tensors; NumPy would broadcast them together with
     the tensors and move dimensions to the front.
     """
+    if builtins.all([i.__class__ is np.ndarray for i in index]): return None, index
     first, then, work = [], [], False
     for i in index:
         if is_array(i) or i.__class__ is BatchedArray:

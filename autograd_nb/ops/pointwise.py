@@ -1143,7 +1143,8 @@ isfinite = plain('isfinite', np.isfinite, 'Is neither infinite nor NaN.', 1,
 # %% ../../nbs/ops/02_pointwise.ipynb #a55cb0e2
 def divisor(y, x):
     "`y`, unless it divides `x` by a whole zero: PyTorch refuses what NumPy would make a zero."
-    if y.__class__ is np.ndarray and y.dtype.kind in 'iu' and x.size and not y.all():
+    if y.__class__ is not np.ndarray or y.dtype.kind not in 'iu': return y
+    if x.size and not (y.all() if y.ndim else y):
         raise RuntimeError('ZeroDivisionError')
     return y
 

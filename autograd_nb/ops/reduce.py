@@ -101,7 +101,7 @@ def in_single(kernel):
 
     @functools.wraps(kernel)
     def computed(x, **statics):
-        if x.dtype != F16: return kernel(x, **statics)
+        if x.dtype is F32 or x.dtype != F16: return kernel(x, **statics)
         found = kernel(x.astype(F32), **statics)
         return found.astype(F16)
 
@@ -170,7 +170,7 @@ def mean(x, *, dim=None, keepdim=False):
             + {'b': 'Bool', 'i': 'Long', 'u': 'Byte'}[x.dtype.kind]
             + '. Convert first, with x.float().'
         )
-    n = count_of(x.shape, dim)
+    n = x.size if dim is None else count_of(x.shape, dim)
     if not n:
         return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim) * x.dtype.type(np.nan)
     return added(x, dim, keepdim) / x.dtype.type(n)
@@ -566,6 +566,8 @@ median.vjp(x=extreme_rule)
 def _index_of(x, dim, keepdim, function, name):
     if x.__class__ is np.ndarray and dim.__class__ is int and x.size and -x.ndim <= dim < x.ndim:
         return getattr(x, name)(dim, keepdims=keepdim)
+    if dim is None and not keepdim and x.__class__ is np.ndarray and x.size:
+        return np.asarray(getattr(x, name)())
     _nonempty(x, dim, name)
     if dim is None:
         i = function(x.reshape(-1))

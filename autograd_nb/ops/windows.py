@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['windows', 'unfold', 'fold', 'through_memory', 'copies', 'strided_view', 'places', 'runs_of', 'collect_along',
-           'padded_dims', 'pad_copies', 'pad_collect', 'pad_constant']
+           'padded_dims', 'pad_copies', 'pad_collect', 'frame', 'pad_constant']
 
 # %% ../../nbs/ops/10_windows.ipynb #010917fe
 import builtins
@@ -241,12 +241,12 @@ def pad_copies(x, *, pad, mode):
     "`x` with its own elements repeated outside: `mode` 'reflect', 'replicate' or 'circular'."
     for d, (before, after) in enumerate(padded_dims(pad, x.ndim)):
         if mode != 'circular' and max(before, after) > 0:
-            x = np.take(x, places(x.shape[d], before, after, mode), d)
+            x = x.take(places(x.shape[d], before, after, mode), d)
             continue
         if before < 0: x = x[(slice(None),) * d + (slice(-before, None),)]
         if after < 0: x = x[(slice(None),) * d + (slice(None, after),)]
         if before > 0 or after > 0:
-            x = np.take(x, places(x.shape[d], max(before, 0), max(after, 0), mode), d)
+            x = x.take(places(x.shape[d], max(before, 0), max(after, 0), mode), d)
     return x if max(pad, default=0) > 0 else x.copy()
 
 pad_copies.vjp(
@@ -288,6 +288,22 @@ def pad_collect(g, *, shape, pad, mode):
 pad_collect.vjp(g=lambda ct, *, pad, mode: pad_copies(ct, pad=pad, mode=mode))
 
 # %% ../../nbs/ops/10_windows.ipynb #fee01b48
+@functools.lru_cache(256)
+def frame(sizes, pad):
+    """The shape of an array of these `sizes` with a border of the widths `pad`, where what is kept
+    of it stands in there, and where in the array itself.
+    """
+    dims = padded_dims(pad, len(sizes))
+    shape = [n + a + b for n, (a, b) in zip(sizes, dims)]
+    if min(shape, default=0) < 0:
+        raise RuntimeError(
+            f'narrow(): length must be non-negative. The input size {list(sizes)}, plus negative'
+            f' padding {list(pad)}, resulted in a negative output size, which is invalid.'
+        )
+    inside = tuple(slice(max(a, 0), s - max(b, 0)) for s, (a, b) in zip(shape, dims))
+    kept = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(sizes, dims))
+    return shape, inside, kept
+
 @op(
     jvp=lambda tangents, values, out, statics: pad_constant(
         tangents[0], pad=statics['pad'], value=0
@@ -298,17 +314,9 @@ pad_collect.vjp(g=lambda ct, *, pad, mode: pad_copies(ct, pad=pad, mode=mode))
 )
 def pad_constant(x, *, pad, value=0):
     "`x` with `value` around it; negative widths cut elements off."
-    dims = padded_dims(pad, x.ndim)
-    shape = [n + a + b for n, (a, b) in zip(x.shape, dims)]
-    if min(shape, default=0) < 0:
-        raise RuntimeError(
-            f'narrow(): length must be non-negative. The input size {list(x.shape)}, plus negative'
-            f' padding {list(pad)}, resulted in a negative output size, which is invalid.'
-        )
+    shape, inside, kept = frame(x.shape, pad)
     out = np.full(shape, element(value, x.dtype), x.dtype)
-    out[tuple(slice(max(a, 0), s - max(b, 0)) for s, (a, b) in zip(shape, dims))] = x[
-        tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, dims))
-    ]
+    out[inside] = x[kept]
     return out
 
 pad_constant.vjp(x=lambda g, *, pad: pad_constant(g, pad=tuple(-p for p in pad), value=0))

@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays.cupy_backend import Device, generator_for
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.random import default_generator
-from ..arrays.numpy_backend import CONSTANTS, is_array, spread
+from ..arrays.numpy_backend import CONSTANTS, KEPT, is_array, spread
 
 from .. import functions as F
 from ..argument_types import refused
@@ -53,7 +53,7 @@ class Filling:
     def fill_(self, value):
         "Fill with one number (or a 0-d tensor)."
         value = F._held(value, self)
-        if value.__class__ in (builtins.float, builtins.int) and self._array.dtype in CONSTANTS:
+        if value.__class__ in (builtins.float, builtins.int) and self._array.dtype in KEPT:
             array = unrecorded(self, LOCAL.modes)
             if array is not None and array.flags.writeable:
                 array.fill(value)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import Device, fetch, is_on_device, to_device
-from ..arrays.numpy_backend import CONSTANTS, is_array, spread, storage_of
+from ..arrays.numpy_backend import CONSTANTS, address, is_array, spread, storage_of
 from ..functions import as_operand, cast
 from ..graph.errors import assigned_error
 from ..graph.modes import LOCAL
@@ -41,6 +41,22 @@ class Reading:
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #a3b050b2
 FLOAT_MAX = np.finfo(np.float32).max.item()
+
+def _write_own(array, places, value):
+    """Write `value`, a part of the same memory, at a basic index: nothing is left to do if it is
+    what the index names, as in `x[i] += 1`. Returns False, with nothing written, if they overlap
+    otherwise.
+    """
+    target = array[places if Ellipsis in places else (*places, ...)]
+    if (
+        address(target) == address(value)
+        and target.shape == value.shape
+        and target.strides == value.strides
+    ):
+        return True
+    if np.may_share_memory(target, value): return False
+    target[...] = value
+    return True
 
 def _write_at(array, index, value):
     "Write `value` at tensors of places; returns False, with nothing written, if one shares memory."
@@ -81,12 +97,14 @@ class StraightPut:
                 and value._node is not None
             ):
                 return False
-            if storage_of(new) is storage_of(array):
-                return False  # they may overlap
             value = new
         places, basic = F._indices(index, array.shape)
+        own = value.__class__ is np.ndarray and storage_of(value) is storage_of(array)
+        if own and not basic: return False  # they may overlap
         try:
-            if basic: array[places] = value
+            if own:
+                if not _write_own(array, places, value): return False
+            elif basic: array[places] = value
             elif _is_of_bytes(index) or not _write_at(array, places, value): return False
         except (IndexError, ValueError, OverflowError):
             return False  # nothing was written

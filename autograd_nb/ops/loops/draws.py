@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2',
-           'Q0', 'Q1', 'Q2', 'HIGHEST', 'OTHERS', 'TWIST', 'LONG', 'FINE', 'fma', 'log', 'normal', 'shuffle', 'twist',
-           'next_word', 'next_long', 'draw_uniform', 'draw_coins', 'draw_chances', 'draw_integers', 'draw_blocks',
-           'draw_pairs']
+           'Q0', 'Q1', 'Q2', 'HIGHEST', 'OTHERS', 'TWIST', 'LONG', 'FINE', 'fma', 'log', 'normal', 'shuffle', 'mixed',
+           'twist', 'tempered', 'next_word', 'next_words', 'next_long', 'draw_uniform', 'draw_coins', 'draw_chances',
+           'draw_integers', 'draw_blocks', 'draw_pairs']
 
 # %% ../../../nbs/ops/loops/11_draws.ipynb #963a5243
 import math
@@ -115,18 +115,32 @@ def shuffle(words, out):
         j = i + np.int64(words[i] % np.uint64(n - i))
         out[i], out[j] = out[j], out[i]
 
-# %% ../../../nbs/ops/loops/11_draws.ipynb #fb76afe8
+# %% ../../../nbs/ops/loops/11_draws.ipynb #050e568a
 HIGHEST, OTHERS, TWIST = np.uint32(1 << 31), np.uint32((1 << 31) - 1), np.uint32(0x9908B0DF)
 LONG, FINE = np.uint64((1 << 53) - 1), 1.0 / (1 << 53)
+
+@njit(error_model='numpy', inline='always')
+def mixed(word, following, far):
+    "A word of the next state, from three of this one."
+    y = word & HIGHEST | following & OTHERS
+    return far ^ (y >> np.uint32(1)) ^ (np.uint32(0) - (y & np.uint32(1)) & TWIST)
 
 @njit(**dict(STRICT, cache=False))
 def twist(state):
     "Makes the next 624 words of the state."
-    for k in range(624):
-        y = state[k] & HIGHEST | state[k + 1 if k < 623 else 0] & OTHERS
-        mixed = state[k + 397 if k < 227 else k - 227] ^ (y >> np.uint32(1))
-        state[k] = mixed ^ TWIST if y & np.uint32(1) else mixed
+    for k in range(227): state[k] = mixed(state[k], state[k + 1], state[k + 397])
+    for k in range(227, 623): state[k] = mixed(state[k], state[k + 1], state[k - 227])
+    state[623] = mixed(state[623], state[0], state[396])
     state[624] = 0
+
+# %% ../../../nbs/ops/loops/11_draws.ipynb #fb76afe8
+@njit(error_model='numpy', inline='always')
+def tempered(y):
+    "The random word that a word of the state gives."
+    y ^= y >> np.uint32(11)
+    y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
+    y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
+    return y ^ (y >> np.uint32(18))
 
 @njit(error_model='numpy', inline='always')
 def next_word(state):
@@ -134,10 +148,20 @@ def next_word(state):
     if state[624] >= 624: twist(state)
     y = state[state[624]]
     state[624] += np.uint32(1)
-    y ^= y >> np.uint32(11)
-    y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
-    y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
-    return np.uint64(y ^ (y >> np.uint32(18)))
+    return np.uint64(tempered(y))
+
+@njit(**dict(STRICT, cache=False))
+def next_words(state, words):
+    "Fills `words` with the next ones, several at once: the inner loop looks at no counter."
+    done = 0
+    while done < words.size:
+        if state[624] >= 624: twist(state)
+        at = np.int64(state[624])
+        many = min(624 - at, words.size - done)
+        part, made = state[at : at + many], words[done : done + many]
+        for i in range(many): made[i] = tempered(part[i])
+        state[624] = at + many
+        done += many
 
 @njit(error_model='numpy', inline='always')
 def next_long(state):
@@ -154,14 +178,20 @@ def draw_uniform(state, low, high, out):
     else:
         start = np.float64(f(low))
         step = np.float64(f(high) - f(low)) / (1 << 24)
+        words = np.empty(out.size, np.uint32)
+        next_words(state, words)
         for i in range(out.size):
-            out[i] = np.float64(next_word(state) & MANTISSA) * step + start
+            out[i] = np.float64(int32(words[i] & MANTISSA)) * step + start
 
 @compiled(**STRICT)
 def draw_coins(state, p, value, out):
     "`value` with the probability `p`, and zeros."
     limit = np.uint64(math.ceil(p * (1 << 53)))
-    for i in range(out.size): out[i] = value if next_long(state) < limit else 0.0
+    words = np.empty(2 * out.size, np.uint32)
+    next_words(state, words)
+    for i in range(out.size):
+        drawn = (np.uint64(words[2 * i]) << np.uint64(32) | np.uint64(words[2 * i + 1])) & LONG
+        out[i] = value if drawn < limit else 0.0
 
 @compiled(**STRICT)
 def draw_chances(state, p, out):
@@ -177,7 +207,9 @@ def draw_chances(state, p, out):
 @compiled(**STRICT)
 def draw_integers(state, low, span, out):
     "Integers from `low` on, of which there are `span`."
-    for i in range(out.size): out[i] = low + np.int64(next_word(state) % np.uint64(span))
+    words, many = np.empty(out.size, np.uint32), np.uint32(span)
+    next_words(state, words)
+    for i in range(out.size): out[i] = low + np.int64(words[i] % many)
 
 # %% ../../../nbs/ops/loops/11_draws.ipynb #fd9bb942
 @compiled(**STRICT)
@@ -185,8 +217,9 @@ def draw_blocks(state, mean, std, out):
     "Normal numbers, sixteen (or more) at a time: see `normal`."
     rest = out.size % 16
     words = np.empty(out.size + 16 if rest else out.size, np.uint64)
-    for i in range(words.size): words[i] = next_word(state)
-    normal(0, out.size // 16, 8, words, f(mean), f(std), out)
+    next_words(state, words)
+    half = 8 + np.int64(state[624] >> np.uint32(31))  # 8, which the compiler cannot know
+    normal(0, out.size // 16, half, words, f(mean), f(std), out)
 
 @compiled(**STRICT)
 def draw_pairs(state, held, mean, std, out):

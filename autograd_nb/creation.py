@@ -44,7 +44,7 @@ def leaf(made, requires_grad):
     if requires_grad.__class__ is not bool and requires_grad is not None:
         kind = type(requires_grad).__name__
         raise TypeError(f"argument 'requires_grad' must be bool, not {kind}")
-    return made.requires_grad_() if requires_grad else made
+    return made._as_leaf() if requires_grad else made
 
 def _finish(array, requires_grad, index=None):
     out = tensor_like(array)

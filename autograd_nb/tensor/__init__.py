@@ -76,7 +76,7 @@ class Tensor(TensorBase):
     def __new__(cls, *args, requires_grad=False):
         if len(args) == 1 and isinstance(args[0], TensorBase) and cls is Tensor:
             whole = args[0][...]
-            return whole.requires_grad_() if requires_grad else whole
+            return whole._as_leaf() if requires_grad else whole
         if len(args) == 1 and isinstance(args[0], TensorBase):
             array = args[0]._array
         elif len(args) == 1 and is_on_device(args[0]):
@@ -95,7 +95,7 @@ class Tensor(TensorBase):
             None,
             LOCAL.modes.meta,
         )
-        if requires_grad: self.requires_grad_()
+        if requires_grad: self._as_leaf()
         return self
 
     def __init__(self, *args, **kwargs): pass

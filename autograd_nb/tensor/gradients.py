@@ -103,8 +103,12 @@ class RequiresGrad:
                 "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not"
                 f" {type(requires_grad).__name__}"
             )
-        node = self._node
         if LOCAL.modes.transforms and transforming(): raise refused('requires_grad_')
+        return self._as_leaf(requires_grad)
+
+    def _as_leaf(self, requires_grad=True):
+        "What functions that make tensors do, where `requires_grad_` is refused too."
+        node = self._node
         if self._was_leaf(): return self  # it does as its base does
         if requires_grad:
             refuse_inference_leaf(self)

@@ -25,7 +25,7 @@ from autograd_nb.tensor.filling import (
     Copying, RandomNumbers, RandomTruths, Filling, Multinomial, Replacing
 )
 from autograd_nb.tensor.gradients import (
-    Backward, GradDtype, GradFn, Gradient, HookTables, Leaves, Receiving,
+    Backward, GradDtype, GradFn, Gradient, HookTables, Leaves, Receiving, Recording,
     RequiresGrad, TensorHooks
 )
 from .indexing import Fitting, Reading, StraightPut, Writing
@@ -102,8 +102,8 @@ class Tensor(TensorBase):
 
 # %% ../../nbs/tensor/03_tensor.ipynb #674b2000
 TOPICS = (
-    MemoryMethods, Facts, Sizes, Printing, RequiresGrad, Leaves, Receiving, GradFn, Backward,
-    Gradient,
+    MemoryMethods, Facts, Sizes, Printing, RequiresGrad, Recording, Leaves, Receiving, GradFn,
+    Backward, Gradient,
     GradDtype, TensorHooks, HookTables, Detaching, Data, ViewFacts, Numbers, Scalars,
     NumpyProtocol, Ufuncs, Moving, Types, Dtypes, Places, Pinned, Copies, Pickling, DeepCopy,
     Reading, StraightPut, Fitting, Writing, Operators, Transposed, ComplexParts, Filling,

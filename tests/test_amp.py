@@ -762,9 +762,3 @@ def test_optimisers_that_know_of_scales_step_by_themselves(told, unscale, bad):
 
     case = told, unscale, bad
     assert steps_of_an_optimiser_that_knows_of_scales(autograd_nb, *case) == steps_of_an_optimiser_that_knows_of_scales(torch, *case)
-
-
-def test_lazy_buffers_change_their_dtype():
-    norm = autograd_nb.nn.LazyBatchNorm1d().double()
-    assert norm.running_mean.dtype is norm.running_var.dtype is autograd_nb.float64 and norm.num_batches_tracked.dtype is autograd_nb.int64
-    assert norm(autograd_nb.ones(3, 2, dtype=autograd_nb.float64)).dtype is autograd_nb.float64

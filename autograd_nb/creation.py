@@ -44,7 +44,7 @@ def leaf(made, requires_grad):
     "A new tensor, which collects gradients if they are required."
     if requires_grad.__class__ is not bool and requires_grad is not None:
         raise argument_error(None, 'requires_grad', 'bool', type(requires_grad).__name__)
-    return made.requires_grad_() if requires_grad else made
+    return made._as_leaf() if requires_grad else made
 
 def _finish(array, requires_grad, index=None):
     out = tensor_like(array)

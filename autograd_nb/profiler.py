@@ -99,13 +99,8 @@ class profile:
         custom_trace_id_callback=None,
     ):
         self.activities = set(activities) if activities is not None else supported_activities()
-        if not self.activities:
+        if not any(isinstance(a, ProfilerActivity) for a in self.activities):
             raise AssertionError('No valid profiler activities found')
-        unknown = [a for a in self.activities if not isinstance(a, ProfilerActivity)]
-        if unknown:
-            raise TypeError(
-                f'activities must be ProfilerActivity values, not {type(unknown[0]).__name__}'
-            )
         self.record_steps, self.schedule = (
             schedule is not None,
             schedule or (lambda step: ProfilerAction.RECORD),
@@ -156,6 +151,8 @@ class _Rounds:
     def stop(self):
         "End; what was being recorded is handed over."
         self._unname_step()
+        if self.profiler is None and self.current_action in _RECORDED:
+            raise AssertionError('Profiler must be initialized before stopping trace')
         if self._running:
             self._end()
             self._ready()
@@ -193,9 +190,9 @@ class _NamedSteps:
             self._range.__exit__(None, None, None)
             self._range = None
 
-    def _done(self):
+    def _done(self, what='getting profiling results'):
         if self.profiler is None or self.profiler.function_events is None:
-            raise AssertionError('Profiler must be initialized before getting profiling results')
+            raise AssertionError(f'Profiler must be initialized before {what}')
         return self.profiler
 
 # %% ../nbs/04_profiler.ipynb #b0ea4d19
@@ -204,13 +201,13 @@ class _ProfileResults:
 
     def events(self):
         "The events of the last round (with `acc_events`, of all rounds)."
-        return self._done().function_events
+        return self._done('accessing events').function_events
 
     def key_averages(
         self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False
     ):
         "The events summed by name; see `EventList.key_averages`."
-        return self._done().key_averages(
+        return self._done('getting key averages').key_averages(
             group_by_input_shape, group_by_stack_n, group_by_overload_name
         )
 
@@ -225,11 +222,12 @@ class _ProfileResults:
             'with_flops': int(self.with_flops),
             'with_modules': int(self.with_modules),
         }
-        write_trace(path, self._done().function_events, {**settings, **self._facts})
+        events = self._done('exporting chrome trace').function_events
+        write_trace(path, events, {**settings, **self._facts})
 
     def export_stacks(self, path, metric='self_cpu_time_total'):
         "Write stacks with a number each, for flame graphs; needs `with_stack=True`."
-        self._done().export_stacks(path, metric)
+        self._done('exporting stacks').export_stacks(path, metric)
 
     def add_metadata(self, key, value):
         "Put a text into the trace file."

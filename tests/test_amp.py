@@ -718,3 +718,47 @@ def test_packages_ask_for_kinds_of_devices_that_are_not_here(kind):
             return str(error)[:76]
 
     assert attempt(autograd_nb) == attempt(torch)
+
+
+def steps_of_an_optimiser_that_knows_of_scales(t, told, unscale, bad):
+    "What an optimiser sees in its step, what the step returns and what the scale is afterwards."
+    seen, numbers = [], lambda v: None if v is None else v.tolist()
+
+    class Looks(t.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self, closure=None):
+            seen.append([numbers(self.grad_scale), numbers(self.found_inf), numbers(self.param_groups[0]["params"][0].grad)])
+            return "done"
+
+    class Asks(t.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self, closure=None, *, grad_scaler=None):
+            seen.append(grad_scaler.get_scale())
+            return "asked"
+
+    w = t.nn.Parameter(t.tensor([1.0, 2.0]))
+    optimizer, scaler = (Asks if told else Looks)([w], lr=0.1), t.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale((w * (float("inf") if bad else 3.0)).sum()).backward()
+    if unscale:
+        scaler.unscale_(optimizer)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        seen.append(scaler.step(optimizer))
+    seen.append([(w.category, str(w.message)[:40]) for w in found])
+    seen.append([hasattr(optimizer, name) for name in ("grad_scale", "found_inf")])
+    if unscale or not told:
+        scaler.update()
+    return seen, scaler.get_scale()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("unscale", [False, True])
+@pytest.mark.parametrize("bad", [False, True])
+def test_optimisers_that_know_of_scales_step_by_themselves(told, unscale, bad):
+    import torch
+
+    case = told, unscale, bad
+    assert steps_of_an_optimiser_that_knows_of_scales(autograd_nb, *case) == steps_of_an_optimiser_that_knows_of_scales(torch, *case)

@@ -171,6 +171,21 @@ r=grad(lambda x: x.sin_().sum())(R(3))
 
 r=vmap(lambda x: x.requires_grad_())(R(3))
 
+w=R(2,seed=1).requires_grad_(); r=grad(lambda x: torch.autograd.grad((x*w).sum(),w)[0].sum())(R(2))
+
+w=R(2,seed=1).requires_grad_(); r=vjp(lambda x: torch.autograd.grad((x*w).sum(),w,allow_unused=True)[0] is None and x.sin(),R(2))[0]
+
+w=R(2,seed=1).requires_grad_(); y=w*w; r=vmap(lambda v: torch.autograd.grad(y,w,v,retain_graph=True)[0])(torch.eye(2,dtype=y.dtype))
+
+w=R(2,seed=1).requires_grad_(); r=vmap(lambda x: torch.autograd.grad((x*x).sum(),x)[0])(w)
+
+w=R(2,seed=1).requires_grad_(); r=vmap(lambda x: torch.autograd.grad((x*w).sum(),w)[0])(R(2))
+
+def f(x,make):
+    v=make(x); return (torch.autograd.grad((x*v).sum(),v,create_graph=True)[0]*x).sum()
+kinds=(lambda x: torch.tensor([1.,1.],dtype=x.dtype,requires_grad=True), lambda x: torch.ones(2,dtype=x.dtype,requires_grad=True), lambda x: torch.ones_like(x,requires_grad=True), lambda x: x.new_ones(2,requires_grad=True), lambda x: torch.nn.Parameter(torch.ones(2,dtype=x.dtype)))
+x=R(2); r=[grad(lambda x: f(x,make))(x) for make in kinds]
+
 r=grad(lambda x: x.data.sum())(R(3))
 
 r=grad(lambda x:x)(R(3))

@@ -289,3 +289,9 @@ def test_full_backward_hooks_give_one_thing_for_each_gradient():
     layer.register_full_backward_hook(lambda m, given, out: given[0] * 2)
     with pytest.raises(RuntimeError, match="has changed the size of value"): layer(x).sum().backward()
     assert x.grad is None
+
+
+def test_lazy_buffers_change_their_dtype():
+    norm = autograd_nb.nn.LazyBatchNorm1d().double()
+    assert norm.running_mean.dtype is norm.running_var.dtype is autograd_nb.float64 and norm.num_batches_tracked.dtype is autograd_nb.int64
+    assert norm(autograd_nb.ones(3, 2, dtype=autograd_nb.float64)).dtype is autograd_nb.float64

@@ -206,6 +206,8 @@ def _again(enabled, dtype, caching):
 
 # for checkpoints: makes contexts in which autocast is as it is now
 _casting.as_now = lambda: partial(_again, dict(_STATE.enabled), dict(_STATE.dtype), _STATE.caching)
+# for operations that users define: whether it is on for tensors of this kind of device
+_casting.is_on = lambda device_type: _STATE.enabled.get(device_type, False)
 
 # %% ../../nbs/amp/01_autocast.ipynb #6c0e8da2
 def _known(device_type):

@@ -12,10 +12,10 @@ from ..arrays.numpy_backend import is_array
 from ..argument_types import ABSENT, Ask
 from ..func.batching import vmap
 from ..graph import engine
-from ..graph.errors import unused_error
+from ..graph.errors import needs_grad_error, unused_error
 from ..transforms.levels import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
-from ..graph.modes import LAYERS
+from ..graph.modes import LAYERS, LOCAL
 from ..graph.roots import edges_of, one_for
 from autograd_nb.tensor.backward import (
     as_tuple, backward as start_backward, edge_standins, parse_inputs, parse_roots
@@ -80,8 +80,7 @@ def grad(
     of raising, `materialize_grads`: return zeros for them. `is_grads_batched`: `grad_outputs` has
     an extra first dimension of several starting gradients, and so have the results.
 
-    Raises RuntimeError if an input does not require grad, or is not used and neither flag allows
-    it.
+    Raises RuntimeError if an input does not require grad or is not used, unless a flag allows it.
     """
     if Ask.modes or LAYERS.plugged['overrides'].awake:
         flags = only_inputs, allow_unused, is_grads_batched, materialize_grads
@@ -93,22 +92,37 @@ def grad(
             ' allow_unused=False.'
         )
     if not only_inputs: warnings.warn(_ONLY_INPUTS, FutureWarning, stacklevel=2)
-    wanted = parse_inputs(inputs, 'grad')
+    wanted, modes = parse_inputs(inputs, 'grad'), LOCAL.modes
     tensors, starts = parse_roots(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     allow_unused = materialize_grads if allow_unused is None else allow_unused
+    if modes.transforms: _refuse_batched(tensors)
     if any(t.__class__ is KINDS['Dual'] and t._level.alive for t in tensors):
         found = _with_tangents(tensors, starts, keep, create_graph, wanted)
     elif is_grads_batched:
         found = _batched(tensors, starts, keep, create_graph, wanted)
     else:
         found = engine.run(tensors, starts, keep, create_graph, wanted)
+    if modes.transforms: found = _of_the_level(found, tensors, wanted)
     if not allow_unused:
         for i, (x, g) in enumerate(zip(wanted, found)):
             if g is None: raise unused_error(i, x, tensors)
     if materialize_grads: found = _filled(found, wanted, _given(inputs), create_graph)
     found = tuple(tensor_of(g) if is_array(g) else g for g in found)
     return dict(zip(inputs, found)) if type(inputs) is dict else found
+
+# %% ../../nbs/autograd/01_gradient.ipynb #3b9c3c56
+def _refuse_batched(tensors):
+    "Raise RuntimeError if `vmap` has spread one of the outputs."
+    for i, t in enumerate(tensors):
+        if t.__class__ is KINDS['Batched']: raise needs_grad_error(i)
+
+def _of_the_level(found, tensors, wanted):
+    "The gradients, with None for inputs from outside where the outputs were made inside."
+    outside = getattr(LOCAL.modes.transforms[-1], 'captured', ())
+    if not outside or all(id(t) in outside for t in tensors): return found
+    return [None if id(x) in outside else g for x, g in zip(wanted, found)]
+
 
 # %% ../../nbs/autograd/01_gradient.ipynb #fae80add
 _ONLY_INPUTS = (

@@ -384,7 +384,7 @@ class profile:
         self, enabled=True, *, use_cuda=False, use_device=None, record_shapes=False,
         with_flops=False, profile_memory=False, with_stack=False, with_modules=False,
         use_kineto=False, use_cpu=True, experimental_config=None, acc_events=False,
-        custom_trace_id_callback=None, **ignored,
+        custom_trace_id_callback=None, post_processing_timeout_s=None, activity_filters=None,
     ):
         self.enabled, self.use_device, self.use_cpu, self.use_kineto = (
             enabled, use_device, use_cpu, use_kineto,

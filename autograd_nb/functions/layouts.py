@@ -145,7 +145,7 @@ def empty_strided(
         .as_strided(size, stride)
         .detach()
     )
-    return out.requires_grad_() if requires_grad else out
+    return out._as_leaf() if requires_grad else out
 
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #df0b5915
 def _resize_(self, *size, memory_format=None):
@@ -210,7 +210,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     made = np.frombuffer(buffer, dtype.numpy, count, offset)
     if not made.flags.writeable: warnings.warn(_NOT_WRITEABLE, UserWarning, stacklevel=2)
     out = tensor_like(made)
-    return out.requires_grad_() if requires_grad else out
+    return out._as_leaf() if requires_grad else out
 
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #6a253dc9
 def _several_orders(x):

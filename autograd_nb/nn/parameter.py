@@ -58,7 +58,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
                     f' one is {self.dtype!r}: convert it first, with x.float(), or pass'
                     ' requires_grad=False.'
                 )
-            self.requires_grad_()
+            self._as_leaf()
         return self
 
     def __deepcopy__(self, memo):
@@ -202,8 +202,9 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
     def _moved(name):
         def method(self, *args, **kwargs):
-            out = getattr(super(UninitializedBuffer, self), name)(*args, **kwargs)
-            if out is self: return self
+            plain = around(Tensor, self)  # an operand, which this is not
+            out = getattr(plain, name)(*args, **kwargs)
+            if out is plain: return self
             moved = around(type(self), out)
             moved.persistent, moved._is_buffer = self.persistent, True
             return moved

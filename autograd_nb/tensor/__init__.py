@@ -25,7 +25,7 @@ from autograd_nb.tensor.filling import (
     Copying, RandomNumbers, RandomTruths, Filling, Multinomial, Replacing
 )
 from autograd_nb.tensor.gradients import (
-    Backward, GradDtype, GradFn, Gradient, HookTables, Leaves, Receiving,
+    Backward, GradDtype, GradFn, Gradient, HookTables, Leaves, Receiving, Recording,
     RequiresGrad, TensorHooks
 )
 from .indexing import Fitting, Reading, StraightPut, Writing
@@ -76,7 +76,7 @@ class Tensor(TensorBase):
     def __new__(cls, *args, requires_grad=False):
         if len(args) == 1 and isinstance(args[0], TensorBase) and cls is Tensor:
             whole = args[0][...]
-            return whole.requires_grad_() if requires_grad else whole
+            return whole._as_leaf() if requires_grad else whole
         if len(args) == 1 and isinstance(args[0], TensorBase):
             array = args[0]._array
         elif len(args) == 1 and is_on_device(args[0]):
@@ -95,15 +95,15 @@ class Tensor(TensorBase):
             None,
             LOCAL.modes.meta,
         )
-        if requires_grad: self.requires_grad_()
+        if requires_grad: self._as_leaf()
         return self
 
     def __init__(self, *args, **kwargs): pass
 
 # %% ../../nbs/tensor/03_tensor.ipynb #674b2000
 TOPICS = (
-    MemoryMethods, Facts, Sizes, Printing, RequiresGrad, Leaves, Receiving, GradFn, Backward,
-    Gradient,
+    MemoryMethods, Facts, Sizes, Printing, RequiresGrad, Recording, Leaves, Receiving, GradFn,
+    Backward, Gradient,
     GradDtype, TensorHooks, HookTables, Detaching, Data, ViewFacts, Numbers, Scalars,
     NumpyProtocol, Ufuncs, Moving, Types, Dtypes, Places, Pinned, Copies, Pickling, DeepCopy,
     Reading, StraightPut, Fitting, Writing, Operators, Transposed, ComplexParts, Filling,

@@ -39,7 +39,7 @@ class NewTensors:
             if out.__class__ in WRAPPERS: return out.fill_(fill)
             out._array.fill(F._held(fill, out))
         constant_input(out)
-        return out.requires_grad_() if requires_grad else out
+        return out._as_leaf() if requires_grad else out
 
     def new_zeros(self, *size, dtype=None, device=None, requires_grad=False):
         return self._new(np.zeros, size, dtype, requires_grad, device)
@@ -76,4 +76,4 @@ class NewTensor:
             else np.array(data, (dtype or self.dtype).numpy)
         )
         out = placed(out, index_like(self._array) if device is None else index_of(device))
-        return out.requires_grad_() if requires_grad else out
+        return out._as_leaf() if requires_grad else out

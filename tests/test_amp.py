@@ -718,3 +718,25 @@ def test_packages_ask_for_kinds_of_devices_that_are_not_here(kind):
             return str(error)[:76]
 
     assert attempt(autograd_nb) == attempt(torch)
+
+
+PRODUCTS_OUT = {
+    "mm": "lib.mm(a, a, out=out)", "matmul": "lib.matmul(a, a, out=out)", "bmm": "lib.bmm(a[None], a[None], out=out)", "addmm": "lib.addmm(a, a, a, out=out)",
+    "baddbmm": "lib.baddbmm(a[None], a[None], a[None], out=out)", "addbmm": "lib.addbmm(a, a[None], a[None], out=out)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS_OUT)
+def test_autocast_leaves_calls_alone_that_say_where_the_result_goes(name):
+    import torch
+
+    found = []
+    for lib in (torch, autograd_nb):
+        a = lib.arange(9.0).reshape(3, 3) / 7
+        out = lib.zeros(1, 3, 3) if name in ("bmm", "baddbmm") else lib.zeros(3, 3)
+        with lib.autocast("cpu"):
+            assert eval(PRODUCTS_OUT[name], {"lib": lib, "a": a, "out": out}) is out
+            assert lib.mm(a, a).dtype is lib.bfloat16
+        assert out.dtype is lib.float32
+        found.append(out.numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)

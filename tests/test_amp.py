@@ -762,3 +762,26 @@ def test_optimisers_that_know_of_scales_step_by_themselves(told, unscale, bad):
 
     case = told, unscale, bad
     assert steps_of_an_optimiser_that_knows_of_scales(autograd_nb, *case) == steps_of_an_optimiser_that_knows_of_scales(torch, *case)
+
+
+PRODUCTS_OUT = {
+    "mm": "lib.mm(a, a, out=out)", "matmul": "lib.matmul(a, a, out=out)", "bmm": "lib.bmm(a[None], a[None], out=out)", "addmm": "lib.addmm(a, a, a, out=out)",
+    "baddbmm": "lib.baddbmm(a[None], a[None], a[None], out=out)", "addbmm": "lib.addbmm(a, a[None], a[None], out=out)",
+}  # fmt: skip
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", PRODUCTS_OUT)
+def test_autocast_leaves_calls_alone_that_say_where_the_result_goes(name):
+    import torch
+
+    found = []
+    for lib in (torch, autograd_nb):
+        a = lib.arange(9.0).reshape(3, 3) / 7
+        out = lib.zeros(1, 3, 3) if name in ("bmm", "baddbmm") else lib.zeros(3, 3)
+        with lib.autocast("cpu"):
+            assert eval(PRODUCTS_OUT[name], {"lib": lib, "a": a, "out": out}) is out
+            assert lib.mm(a, a).dtype is lib.bfloat16
+        assert out.dtype is lib.float32
+        found.append(out.numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)

@@ -195,17 +195,60 @@ def test_sums_of_half_precision_do_not_overflow(call):
 SHORT_CALLS = ["x * 0.1", "3.3 * x", "x / 0.3", "x.clone().mul_(0.7)", "x.clone().div_(-0.7)", "x.div(0.3, rounding_mode='floor')", "x.div(3.3, rounding_mode='trunc')", "x.div(y, rounding_mode='trunc')", "x + 0.1", "x.pow(2.5)"]
 
 
+SHORT_CALLS += ["x * torch.tensor(3.3)", "x / torch.tensor(3.3)", "torch.tensor(3.3) * x", "x * torch.tensor(257)", "torch.add(x, 3.3, alpha=0.7)", "torch.sub(x, y, alpha=0.3)", "torch.rsub(x, y, alpha=0.3)", "torch.rsub(x, 3.3, alpha=0.7)"]
+# float16: these numbers are too large for it, or take several steps
+LONG_CALLS = ["(x / 1024) * 1e5", "x / 1e5", "(x / 1024) * torch.tensor(1e5)", "(x / 1024).mul_(1e5)", "torch.nn.functional.leaky_relu(-x, 0.3)", "torch.nn.functional.elu(-x)", "torch.nn.functional.softplus(x, 0.7)",
+              "torch.nn.functional.softshrink(x, 0.3)", "torch.nn.functional.celu(-x, 0.3)", "3.3 / x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("call", SHORT_CALLS)
-def test_a_number_beside_bfloat16_is_as_precise_as_in_pytorch(call):
+def test_a_number_beside_sixteen_bits_is_as_precise_as_in_pytorch(call, dtype):
     "A factor or divisor is not rounded to sixteen bits first, a summand and an exponent are."
     import torch
 
     found = []
     for lib in (torch, ours):
-        x = ((lib.arange(1024.0) * 37 % 251 + 1) / 16).bfloat16()
-        found.append(eval(call, {"x": x, "y": x.flip(0)}))
-    assert found[1].dtype is ours.bfloat16
+        x = ((lib.arange(1024.0) * 37 % 251 + 1) / 16).to(getattr(lib, dtype))
+        found.append(eval(call, {"x": x, "y": x.flip(0), "torch": lib}))
+    assert found[1].dtype is getattr(ours, dtype)
     assert found[1].tolist() == found[0].tolist()
+
+
+@pytest.mark.parametrize("call", LONG_CALLS)
+def test_what_takes_several_steps_in_float16_is_rounded_once(call):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        x = ((lib.arange(1024.0) * 37 % 251 + 1) / 16).half()
+        found.append(eval(call, {"x": x, "torch": lib}))
+    assert found[1].dtype is ours.float16
+    assert found[1].tolist() == found[0].tolist()
+
+
+@pytest.mark.parametrize("call", ["(x / 1024) * 5e4", "(x / 1024) * torch.tensor(5e4)", "torch.rsub(x, x, alpha=3.3)", "torch.add(x, 2, alpha=3.3)"])
+def test_gradients_of_numbers_beside_float16(call):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        x = ((lib.arange(64.0) * 37 % 251 + 1) / 16).half().requires_grad_()
+        eval(call, {"x": x, "torch": lib}).float().sum().backward()
+        found.append(x.grad)
+    assert found[1].dtype is ours.float16
+    assert found[1].tolist() == found[0].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_captured_step_computes_with_numbers_beside_sixteen_bits_as_it_is(dtype):
+    x, t = ((ours.arange(64.0) * 37 % 251 + 1) / 16).to(getattr(ours, dtype)), ours.tensor(3.3)
+
+    def step(x):
+        return (x / 7.7) * t * 0.3 - ours.nn.functional.elu(-x) / t
+
+    whole = ours.compile(step)
+    assert [whole(x).tolist() for _ in range(3)] == [step(x).tolist()] * 3
 
 
 @pytest.mark.parametrize("call", ["x * 0.1", "x / 0.3", "(x * 0.1) * 0.1", "torch.add(x, x, alpha=0.3)"])

@@ -544,3 +544,21 @@ def test_a_refused_dimension_spoils_no_later_call():
         for _ in range(2):
             with pytest.raises(TypeError): x.sum(wrong)
             assert tuple(x.sum(right).shape) == shape
+
+
+MATRIX_CALLS = (
+    "linalg.cholesky(e) linalg.cholesky_ex(e) linalg.lu(e) linalg.lu_factor(e) linalg.lu_factor_ex(e) linalg.solve(e,e) linalg.solve_ex(e,e) linalg.det(e) linalg.ldl_factor(e) linalg.ldl_factor_ex(e)"
+    " linalg.eigh(e) linalg.eigvalsh(e) linalg.svd(e) linalg.svdvals(e) linalg.qr(e) linalg.householder_product(e,e[0]) linalg.solve_triangular(e,e,upper=True) linalg.inv(e) linalg.inv_ex(e)"
+).split()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64"])
+@pytest.mark.parametrize("call", MATRIX_CALLS)
+def test_kernels_of_matrices_that_refuse_a_dtype_are_named(call, dtype):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        with pytest.raises(Exception) as error: eval(f"lib.{call}", {"lib": lib, "e": lib.eye(3).to(getattr(lib, dtype))})
+        found.append((error.type, str(error.value).split("\n")[0].split(" Convert")[0][:55]))
+    assert found[1] == found[0]

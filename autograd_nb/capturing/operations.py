@@ -18,7 +18,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import AccumulateGrad, TensorBase
 from ..graph.pytree import tree_flatten
 from ..layers.device import kernel_of
-from ..layers.half import BF16
+from ..layers.half import is_short
 from ..layers.replay import Place
 from ..layers.saved import Packed
 from ..layers.versions import JOURNAL
@@ -81,9 +81,7 @@ class OperationLines:
     def operation(self, op, args, arrays, statics, outs):
         "The line of an operation."
         note = f'{op.name}  {line_of()}'
-        half = (
-            not op.view and any(is_array(a) and a.dtype is BF16 for a in arrays)
-        )
+        half = not op.view and any(map(is_short, arrays))
         if op.outputs == 1 and not op.view and not half and not op.variadic:
             values = [(a, self.name_of(a)) if is_array(a) else (a, None) for a in arrays]
             name = self.taken_apart(

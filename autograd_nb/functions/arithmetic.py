@@ -22,6 +22,7 @@ from ..graph.errors import combination_error, mask_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
+from ..layers.half import is_short
 
 # %% ../../nbs/tensor/functions/06_arithmetic.ipynb #97318df6
 def _scaled(other, alpha):
@@ -32,8 +33,7 @@ def _in_one_node(other, alpha):
     "Whether one operation takes the factor `alpha` of `other` as a number, rounding once."
     return (
         isinstance(other, TensorBase)
-        and (is_differentiable(other) or other._array.dtype.kind == 'V')
-        and other._array.dtype.kind in 'fcV'
+        and (is_differentiable(other) and other._array.dtype.kind in 'fc' or is_short(other._array))
         and alpha.__class__ in (int, float)
     )
 
@@ -66,7 +66,10 @@ def _sum_or_difference(name, input, other, alpha):
         if alpha.__class__ is float: _refuse_fraction(common)
         fitting(alpha, common.numpy)
     if alpha is True or alpha is False: _refuse_truth(_common(input, other))
-    if alpha != 1 and _in_one_node(other, alpha):
+    scaled = other
+    # beside sixteen bits the product is not rounded, be it one of numbers
+    if not isinstance(other, TensorBase) and is_short(input._array): scaled = input
+    if alpha != 1 and _in_one_node(scaled, alpha):
         return _op[name + '_scaled'](input, other, alpha=alpha)
     return _op[name](input, _scaled(other, alpha))
 
@@ -146,6 +149,9 @@ def floor_divide(input, other, *, out=None):
 def rsub(input, other, *, alpha=1):
     "`other - alpha * input`."
     if not isinstance(input, TensorBase): raise combination_error('rsub', (input, other))
+    if alpha != 1 and _in_one_node(input, alpha):
+        fitting(alpha, _common(input, other).numpy)
+        return _op['rsub_scaled'](input, other, alpha=alpha)
     return _op['rsub'](_scaled(input, alpha), other)
 
 def rdiv(input, other):

@@ -22,7 +22,7 @@ from ..graph.errors import dtypes_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
-from ..layers.casting import castable
+from ..layers.casting import as_given, castable
 from ..layers.names import recorded_as
 from ..ops.linalg import matmul as _matmul
 
@@ -56,6 +56,8 @@ def matmul(input, other, *, out=None):
     """The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row
     on the left and as a column on the right.
     """
+    if out is not None and LOCAL.modes.casting is not None:
+        return as_given(matmul, input, other, out=out)
     if input.__class__ is not other.__class__ or input._array.dtype is not other._array.dtype:
         _same_dtype(input, other, 'matmul')
     return _matmul(input, other) if out is None else into(out, _matmul(input, other))
@@ -74,6 +76,8 @@ def _ranked(name, ranks):
     op = _op[name]
 
     def product(input, other, *, out=None):
+        if out is not None and LOCAL.modes.casting is not None:
+            return as_given(product, input, other, out=out)
         need_tensor(input, name)
         need_tensor(other, name, 'other', 2)
         for x, want, label in zip((input, other), ranks, _OPERANDS[name]):
@@ -150,6 +154,8 @@ def _refuse_stacks(*matrices):
 def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
     if old: return reordered(addmm, input, mat1, mat2, *old, beta=beta, alpha=alpha, out=out)
+    if out is not None and LOCAL.modes.casting is not None:
+        return as_given(addmm, input, mat1, mat2, beta=beta, alpha=alpha, out=out)
     need_tensor(input, 'addmm')
     one_dtype(_ADDED, input, mat2)
     one_dtype(_MATRICES, mat1, mat2)

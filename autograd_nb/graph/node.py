@@ -298,20 +298,20 @@ def bind(**values):
     for scope in SCOPES: scope.update(values)
 
 # %% ../../nbs/graph/02_node.ipynb #113a07da
-# kind of dtype, or class of arrays -> what to call with the array of a new tensor; kind of dtype
-# -> what to call with a new node whose results are of that kind
+# letter of a dtype, or class of arrays -> what to call with the array of a new tensor; kind of
+# dtype -> what to call with a new node whose results are of that kind
 NEW_TENSORS, NEW_KINDS = {}, {}
 
 def announced(array):
     "`array`, which a tensor is to hold, once those who care for its kind of numbers know of it."
-    kind = array.dtype.kind
+    kind = array.dtype.char
     if kind in NEW_TENSORS: NEW_TENSORS[kind](array)
     if array.__class__ in NEW_TENSORS: NEW_TENSORS[array.__class__](array)
     return array
 
 def tensor_like(array, node=None):
     "A new tensor around `array` with the edge `node`."
-    kind = array.dtype.kind
+    kind = array.dtype.char
     if kind in NEW_TENSORS: NEW_TENSORS[kind](array)
     if array.__class__ is not ndarray:
         # NumPy's numbers cannot be written to

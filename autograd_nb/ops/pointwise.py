@@ -6,17 +6,17 @@
 __all__ = ['EVERY_FORM', 'away', 'WITH_ALPHA', 'floor', 'ceil', 'trunc', 'round', 'COMPARISON', 'eq', 'ne', 'lt', 'le', 'gt',
            'ge', 'logical_and', 'logical_or', 'logical_xor', 'logical_not', 'bitwise_and', 'bitwise_or', 'bitwise_xor',
            'bitwise_not', 'isnan', 'isinf', 'isfinite', 'WHOLE_QUOTIENT', 'unary', 'binary', 'add', 'sub', 'rsub',
-           'mul', 'div', 'scaled', 'add_scaled', 'sub_scaled', 'rounded_quotient', 'neg', 'zero', 'zeros_for',
-           'zeros_in', 'filled', 'copied', 'with_input', 'allowed', 'underivable', 'underivable_of_two', 'filled_with',
-           'np_dtype', 'power', 'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'pow_whole', 'rpow', 'exp', 'expm1',
-           'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos', 'tan',
-           'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'square_radius', 'atan2', 'sigmoid', 'relu', 'leaky_relu',
-           'elu', 'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule',
-           'gelu', 'sign', 'abs', 'is_complex', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'as_numbers',
-           'clamp_min', 'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'at_least', 'at_most', 'where', 'lerp',
-           'lerp_number', 'addcmul', 'addcdiv', 'masked_fill', 'index_fill', 'filled_where', 'plain', 'divisor',
-           'floor_divide', 'trunc_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical', 'conj',
-           'neg_view']
+           'mul', 'div', 'scaled', 'add_scaled', 'sub_scaled', 'rsub_scaled', 'rounded_quotient', 'neg', 'zero',
+           'zeros_for', 'zeros_in', 'filled', 'copied', 'with_input', 'allowed', 'underivable', 'underivable_of_two',
+           'filled_with', 'np_dtype', 'power', 'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'pow_whole', 'rpow',
+           'exp', 'expm1', 'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin',
+           'cos', 'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'square_radius', 'atan2', 'sigmoid', 'relu',
+           'leaky_relu', 'elu', 'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf',
+           'gelu_rule', 'gelu', 'sign', 'abs', 'is_complex', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties',
+           'as_numbers', 'clamp_min', 'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'at_least', 'at_most',
+           'where', 'lerp', 'lerp_number', 'addcmul', 'addcdiv', 'masked_fill', 'index_fill', 'filled_where', 'plain',
+           'divisor', 'floor_divide', 'trunc_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real',
+           'conj_physical', 'conj', 'neg_view']
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
 import cmath
@@ -25,9 +25,9 @@ import numpy as np
 from ..arrays.cupy_backend import fetch, is_on_device, send, transfer
 from ..arrays.numpy_backend import copy_in_order, element, in_rows, like_operands, xp
 from ..graph.apply import unbroadcast
-from ..graph.node import TensorBase
-from ..layers.half import HALF
+from ..graph.node import TensorBase, announced
 from ..graph.op import Fixed, N, Z, linear, op, symmetric
+import autograd_nb.layers.half  # noqa: F401  (traits of numbers of sixteen bits)
 from .shape import all_batched, expand, pointwise, reshape, sum_to_size
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d4fae271
@@ -135,6 +135,13 @@ def sub_scaled(x, y, *, alpha):
     return x - y * y.dtype.type(alpha)
 
 sub_scaled.vjp(x=lambda g: g, y=lambda g, *, alpha: -(g * alpha))
+
+@binary(node='RsubBackward0', number_node='RsubBackward1', refuses_masks=True, **WITH_ALPHA)
+def rsub_scaled(x, y, *, alpha):
+    "`y - alpha * x`."
+    return y - x * x.dtype.type(alpha)
+
+rsub_scaled.vjp(x=lambda g, *, alpha: -(g * alpha), y=lambda g: g)
 
 @binary(
     promote='float',
@@ -1208,8 +1215,7 @@ def to(x, *, dtype):
     if x.dtype.kind == 'c' and dtype.kind not in 'bc': x = x.real
     whole = x.base is None or 0 not in x.strides
     out = x.astype(dtype) if whole else copy_in_order(x, dtype)
-    if dtype.kind == 'V': HALF.need(out)
-    return out
+    return announced(out)
 
 # `dtype` is kept for those who ask the node of what kind its result was
 to.vjp(x=lambda g, x_dtype, *, dtype: to(g, dtype=x_dtype))

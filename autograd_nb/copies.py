@@ -10,7 +10,7 @@ __all__ = ['VIEWS', 'COPIES', 'IN_PLACE', 'alias', 'part', 'own', 'copying', 'em
 from .arrays.dtypes import contiguous_format
 from . import functions as F
 from .functions import as_operand, dim_of, into
-from .layers.arguments import is_value
+from .layers.arguments import is_foreign, is_value
 from .graph.node import node_at
 from .layers.names import rename
 from .graph.op import REGISTRY
@@ -120,7 +120,7 @@ def in_place_operator(name):
     "The operator that calls the method `name`."
 
     def operator(self, other):
-        return getattr(self, name)(other) if is_value(other) else NotImplemented
+        return NotImplemented if is_foreign(other) else getattr(self, name)(other)
 
     operator.__doc__ = f'`{name}`.'
     return operator

@@ -129,6 +129,15 @@ def _no_numbers(array, data):
         return TypeError("new(): invalid data type 'str'")
     return _not_inferred(_entries(data)) or ValueError('Overflow when unpacking long long')
 
+def _not_single(entries, dtype):
+    "PyTorch's error for a tensor of several numbers among entries, whose dtype it infers first."
+    wrong = dtype is None and _not_inferred(entries, (TensorBase,))
+    if wrong: return wrong
+    kinds = [v.dtype if isinstance(v, TensorBase) else scalar_dtype(v) for v in entries]
+    if dtype is None and all(kind.category in ('int', 'bool') for kind in kinds):
+        return TypeError('only integer tensors of a single element can be converted to an index')
+    return ValueError('only one element tensors can be converted to Python scalars')
+
 def _not_inferred(entries, but=()):
     "PyTorch's error for the first of `entries` that is no number; None: all are, `but` for some."
     for v in entries:
@@ -170,7 +179,8 @@ def _array_of(data, dtype):
         warnings.warn(_OF_ARRAYS, UserWarning, stacklevel=3)
     if _holds_typed(data):
         given, depth = data, _depth(data)
-        data = _numbers(given, dtype, kinds := [], depth)
+        try: data = _numbers(given, dtype, kinds := [], depth)
+        except ValueError: raise _not_single(list(_entries(given)), dtype) from None
         if dtype is None:
             dtype = functools.reduce(promote_types, kinds)
             if dtype.category == 'int': _numbers(given, dtype, [], depth)  # which may refuse one
@@ -482,7 +492,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     dtype, index = _settled(dtype, device)
     if layout is not None: _need_layout('full', layout)
     if isinstance(fill_value, TensorBase):
-        if fill_value._array.ndim:
+        if fill_value._array.ndim or fill_value.requires_grad:
             raise TypeError(
                 "full(): argument 'fill_value' (position 2) must be Number, not Tensor. Take the"
                 ' number out, with .item().'
@@ -595,7 +605,7 @@ def _whole_range(start, end, step):
 def _bound(v):
     "An end of a range, or its step, as a number."
     if v.__class__ is int: return v
-    if isinstance(v, TensorBase) and v._array.ndim:
+    if isinstance(v, TensorBase) and (v._array.ndim or v.requires_grad):
         raise TypeError('the bounds of a range are numbers')
     return _number(v)
 

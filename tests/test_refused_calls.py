@@ -379,6 +379,40 @@ m[None] @ torch.ones(1, 3, 2, dtype=torch.float64)
 z @ m.double()
 torch.bmm(m[None], m[None].double())
 torch.nn.functional.linear(m, torch.ones(2, 2, dtype=torch.float64))
+m.eq(None)
+torch.lt(m, "a")
+m.shape + [1]
+"a" + m.shape
+[1] + m.shape
+torch.full((2,), m[0, 0].clone().requires_grad_())
+torch.arange(m[0, 1].clone().requires_grad_())
+m + 10**20
+m.fill_(10**20)
+m.clamp(10**20)
+pow(m, 2, 3)
+z[(0,)]
+z[1.5]
+z[:,]
+z["a"]
+m[0, ..., 5]
+torch.zeros(2, 3, 4)[..., 9, :]
+m[[0, None]]
+m[[[0, None], [1, 1]]]
+m.masked_select(torch.tensor([True, False]))
+torch.zeros(0).put(torch.tensor([0]), torch.ones(1))
+m.index_fill(0, torch.tensor([[0]]), 1.0)
+m.index_reduce(0, torch.tensor([0], dtype=torch.uint8), m[:1], "prod")
+torch.einsum("ij->ji", None)
+torch.tensor([torch.arange(2), torch.arange(2)])
+torch.tensor([torch.arange(2), 1.5])
+torch.tensor([torch.arange(2), None])
+True @ m
+m.to(str)
+m.copy_([1, 2])
+m.copy_(None)
+z.chunk(0)
+m[0].outer(m)
+torch.ones(4) in m
 """.strip().splitlines()
 
 
@@ -562,3 +596,55 @@ def test_kernels_of_matrices_that_refuse_a_dtype_are_named(call, dtype):
         with pytest.raises(Exception) as error: eval(f"lib.{call}", {"lib": lib, "e": lib.eye(3).to(getattr(lib, dtype))})
         found.append((error.type, str(error.value).split("\n")[0].split(" Convert")[0][:55]))
     assert found[1] == found[0]
+
+
+SIGNS = "+= -= *= /= //= **= %= &= |= ^= <<= >>=".split()
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("other", ["[1]", "'a'", "None", "{}", "(1, 2)"])
+def test_a_sign_that_writes_leaves_a_foreign_operand_to_python(sign, other):
+    "Before it asks whether the tensor may be written into; an element, a view and a leaf that requires grad alike."
+    import torch
+
+    for target in ("k", "k[0]", "w"):
+        words = []
+        for lib in (torch, ours):
+            with pytest.raises(TypeError) as error:
+                exec(f"{target} {sign} {other}", dict(k=lib.arange(3), w=lib.ones(2, requires_grad=True)))
+            words.append(str(error.value))
+        assert words[0] == words[1] and words[0].startswith("unsupported operand type(s) for")
+
+
+def test_a_sign_that_writes_asks_the_other_side():
+    class Ledger:
+        def __radd__(self, x): return "added", x
+
+    for lib in (pytest.importorskip("torch"), ours):
+        names = dict(x=lib.ones(2), other=Ledger())
+        before = names["x"]
+        exec("x += other", names)
+        assert names["x"][0] == "added" and names["x"][1] is before
+
+
+@pytest.mark.parametrize("name", "shape ndim dtype device is_leaf grad_fn T mT layout itemsize nbytes is_cuda _version output_nr retains_grad is_sparse is_meta name".split())
+def test_what_cannot_be_written(name):
+    import torch
+
+    words = []
+    for lib in (torch, ours):
+        with pytest.raises(AttributeError) as error:
+            setattr(lib.ones(2, 2), name, 3)
+        words.append(str(error.value))
+    assert words[0] == words[1]
+
+
+def test_a_number_modulo_a_tensor_has_no_derivative():
+    import torch
+
+    for lib in (torch, ours):
+        x = lib.tensor([2.0, -3.0], requires_grad=True)
+        y = 7.0 % x
+        assert y.tolist() == [1.0, -2.0] and y.grad_fn.name().endswith("NotImplemented")
+        with pytest.raises(RuntimeError, match="derivative for aten::remainder is not implemented"):
+            y.sum().backward()

@@ -8,8 +8,8 @@ __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int3
            'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'C_NAMES',
            'RANK', 'INTEGERS', 'LIMITS', 'contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d',
            'dtype', 'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype',
-           'type_name', 'c_name', 'promote_types', 'result_dtype', 'fitting', 'wrapped', 'finfo', 'iinfo',
-           'memory_format']
+           'type_name', 'c_name', 'promote_types', 'result_dtype', 'representable', 'fitting', 'wrapped', 'finfo',
+           'iinfo', 'memory_format']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
 import functools
@@ -230,6 +230,11 @@ LIMITS = {d: (np.iinfo(d).min, np.iinfo(d).max) for d in INTEGERS} | {
     for m in [builtin_float(ml_dtypes.finfo(d.numpy).max)]
 }
 
+def representable(value):
+    "Raise PyTorch's error for an integer that no integer of 64 bits can be."
+    if value >= 2**64: raise OverflowError('int too big to convert')
+    if value < -(2**63): raise OverflowError("can't convert negative int to unsigned")
+
 def fitting(value, dtype):
     """The number `value` as NumPy's `dtype` can hold it: a negative integer becomes what C makes of
     it in a dtype without sign. Raises RuntimeError if the dtype has no such number.
@@ -237,8 +242,7 @@ def fitting(value, dtype):
     if isinstance(value, complex) and dtype.kind not in 'bc':
         if value.imag: raise _unfit(dtype)
         value = value.real
-    if value.__class__ is builtin_int and not -(2**63) <= value < 2**64 and dtype.kind in 'biu':
-        raise OverflowError('int too big to convert')
+    if value.__class__ is builtin_int: representable(value)
     limits = LIMITS.get(dtype)
     if limits is None: return value
     low, high = limits
@@ -255,7 +259,7 @@ def _unfit(dtype):
 
 def wrapped(value, dtype):
     "The low bits of an integer that is too large for an integer dtype of NumPy, as an array."
-    if not -(2**63) <= value < 2**64: raise OverflowError('int too big to convert')
+    representable(value)
     return np.array(value & (2**64 - 1), np.uint64).astype(dtype)
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #8b84ddbf
@@ -269,7 +273,7 @@ class finfo:
         if d.category not in ('float', 'complex'):
             raise TypeError(
                 'torch.finfo() requires a floating point input type. Use torch.iinfo to handle'
-                f' {d!r}'
+                f" 'torch.finfo' ({d!r})"
             )
         info = ml_dtypes.finfo(d.to_real().numpy)
         self.bits, self.dtype = info.bits, d.to_real().name
@@ -291,7 +295,8 @@ class iinfo:
             raise TypeError(f'{type!r} is not supported by torch.iinfo')
         if type.category != 'int':
             raise TypeError(
-                f'torch.iinfo() requires an integer input type. Use torch.finfo to handle {type!r}'
+                'torch.iinfo() requires an integer input type. Use torch.finfo to handle'
+                f" 'torch.iinfo' ({type!r})"
             )
         info = np.iinfo(type.numpy)
         self.bits, self.min, self.max, self.dtype = (

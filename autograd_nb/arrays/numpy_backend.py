@@ -19,7 +19,7 @@ import sys
 import warnings
 import numpy as np
 from numpy import ndarray
-from .dtypes import fitting, wrapped
+from .dtypes import fitting, representable, wrapped
 
 # %% ../../nbs/arrays/02_numpy.ipynb #5d0b8e13
 class _Warnings:
@@ -77,6 +77,7 @@ def constant(value, dtype, limit=1024):
         if value: found = kept.get(value)
         else: found = ZEROS[dtype] if _signless(value) else None
         if found is not None: return found
+    if value.__class__ is int: representable(value)
     try: out = np.array(value, dtype)
     except OverflowError: out = wrapped(value, dtype)
     out.flags.writeable = False

@@ -64,9 +64,19 @@ class Size(tuple):
         found = _picked(self, i)
         return Size(found) if found.__class__ is tuple else found
 
-    def __add__(self, other): return Size(tuple.__add__(self, tuple(other)))
+    def __add__(self, other):
+        if not isinstance(other, tuple):
+            raise TypeError(
+                f'can only concatenate tuple (not {type(other).__name__}) to torch.Size'
+            )
+        return Size(tuple.__add__(self, other))
 
-    def __radd__(self, other): return Size(tuple(other) + tuple(self))
+    def __radd__(self, other):
+        if isinstance(other, tuple): return Size(tuple.__add__(other, self))
+        kind = type(other).__name__
+        if isinstance(other, (str, list)):
+            raise TypeError(f'can only concatenate {kind} (not "torch.Size") to {kind}')
+        raise TypeError(f"unsupported operand type(s) for +: '{kind}' and 'torch.Size'")
 
     def __mul__(self, times): return Size(tuple.__mul__(self, times))
 

@@ -87,6 +87,11 @@ def einsum(equation, *operands):
         equation, operands = _spelled(equation, *operands)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
+    for k, x in enumerate(operands):
+        if not isinstance(x, TensorBase):
+            raise TypeError(
+                f'expected Tensor as element {k} in argument 1, but got {type(x).__name__}'
+            )
     ndims = tuple([x._array.ndim for x in operands])
     terms, right = _read_equation(equation.replace(' ', ''), ndims)
     first, arrays = operands[0], unrecorded(operands) if len(operands) > 1 else None

@@ -92,7 +92,8 @@ def _sequence_entry(i):
     if i.dtype.kind == 'c':
         raise TypeError("'complex' object cannot be interpreted as an integer")
     if i.dtype.kind == 'O':
-        raise RuntimeError(f'Could not infer dtype of {kind_name(i.reshape(-1)[0])}')
+        odd = [v for v in i.flat if not isinstance(v, (int, float, complex))]
+        raise RuntimeError(f'Could not infer dtype of {kind_name(odd[0] if odd else i.flat[0])}')
     return i
 
 def _slice_entry(i):
@@ -146,6 +147,10 @@ def _dims_named(i):
     if isinstance(i, TensorBase): return i._array.ndim if i._array.dtype.char in '?B' else 1
     return int(i is not None and i is not Ellipsis and not isinstance(i, builtins.bool))
 
+def _refuse_many(index, shape):
+    if builtins.sum(map(_dims_named, index)) > len(shape):
+        raise IndexError(f'too many indices for tensor of dimension {len(shape)}')
+
 def _is_plain_slice(i):
     "Whether it is a slice of numbers that NumPy understands as PyTorch does."
     if i.__class__ is not slice: return False
@@ -184,13 +189,13 @@ def _indices(index, shape):
         if i is Ellipsis: dots += 1
         elif not _is_plain_slice(i): break
     else:
+        if not shape and isinstance(given, tuple): _refuse_many(index, shape)
         return (index if dots < 2 else _one_ellipsis(index, len(shape))), True
     found = _numbers_and_places(index, len(shape))
     if found is not None: return found
     if builtins.sum([i is Ellipsis for i in index]) > 1: index = _one_ellipsis(index, len(shape))
-    several = isinstance(given, (tuple, list, TensorBase)) or is_array(given)
-    if several and builtins.sum(map(_dims_named, index)) > len(shape):
-        raise IndexError(f'too many indices for tensor of dimension {len(shape)}')
+    one = given.__class__ is slice or hasattr(given, '__index__')
+    if not one or isinstance(given, TensorBase) or is_array(given): _refuse_many(index, shape)
     out, basic, empty = [], True, False
     for i in index:
         if i.__class__ is not int:
@@ -258,19 +263,19 @@ def _wrong_place(index, shape):
     )
     if used > len(shape):
         return IndexError(f'too many indices for tensor of dimension {len(shape)}')
-    # PyTorch takes the entries one by one, and counts what None and truth values have put in; of
-    # arrays of numbers, it counts the arrays
-    d = named = arrays = 0
+    # PyTorch takes the entries one by one, and says where a number stands among them; of arrays of
+    # numbers, it counts the arrays
+    d = arrays = 0
     left = shape  # what a mask sees
-    for a in index:
+    for k, a in enumerate(index):
         one, at = a is None or _masks(a) and not a.ndim, d + len(left) - len(shape)
         if one: left = (*left[:at], 1, *left[at:])
         elif _masks(a): found = _mask_error(a, left, at)
-        elif a is not Ellipsis: found = _place_error(a, shape[d], arrays if is_array(a) else named)
+        elif a is not Ellipsis: found = _place_error(a, shape[d], arrays if is_array(a) else k)
         if not one and a is not Ellipsis and found is not None: return found
         if isinstance(a, int): left = left[:at] + left[at + 1 :]
         dims = len(shape) - used if a is Ellipsis else a.ndim if _masks(a) else a is not None
-        d, named = d + dims, named + (1 if one else dims)
+        d += dims
         arrays += is_array(a) * builtins.max(dims, 1)
     return None
 

@@ -153,10 +153,10 @@ _split = _op['split']
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."
     if isinstance(chunks, TensorBase): chunks = chunks.item()
-    if chunks < 1:
-        raise RuntimeError(f'chunk expects `chunks` to be greater than 0, got: {chunks}')
     if not input._array.ndim:
         raise RuntimeError('chunk expects at least a 1-dimensional tensor')
+    if chunks < 1:
+        raise RuntimeError(f'chunk expects `chunks` to be greater than 0, got: {chunks}')
     d = dim_of(dim, input._array.ndim)
     # nothing, in so many pieces
     if not input._array.shape[d]: return split(input, (0,) * chunks, d)

@@ -120,9 +120,9 @@ for _f in (mm, mv, bmm, dot): forms('function method')(_f)
 @forms('function method', names='outer ger')
 def outer(input, vec2, *, out=None):
     "The matrix of all products of an element of `input` and one of `vec2`."
-    for x in (input, vec2):
+    for name, x in dict(self=input, vec2=vec2).items():
         if x._array.ndim != 1:
-            raise RuntimeError(f'outer: Expected 1-D argument self, but got {x._array.ndim}-D')
+            raise RuntimeError(f'outer: Expected 1-D argument {name}, but got {x._array.ndim}-D')
     return into(out, _op['mul'](reshape(input, (-1, 1)), vec2))
 
 # %% ../../nbs/tensor/functions/09_matrix_products.ipynb #2287409e

@@ -154,8 +154,8 @@ def masked_select(input, mask, *, out=None):
             ' feature. (torch.where(mask, x, 0) keeps the shape.)'
         )
     escapes(mask, 'masked_select(), whose size they decide (torch.where keeps the shape)')
-    x, m = (
-        (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
+    m, x = (
+        (mask, input) if input._array.shape == mask._array.shape else broadcast_tensors(mask, input)
     )
     places = m._array if not m._array.ndim else library_of(m._array).ascontiguousarray(m._array)
     return _op['taken_out'](x, index=(places,), node='MaskedSelectBackward0')

@@ -35,6 +35,7 @@ def _index_of(index, name):
     if index._array.dtype.kind not in 'iu' and name == 'index_fill':
         raise IndexError('index_fill_(): Expected dtype int64 for index.')
     if index._array.ndim > 1:
+        if name == 'index_fill': raise RuntimeError('Index has to be a vector/scalar')
         raise IndexError(
             f'{name}(): Index is supposed to be a vector, but got dim: {index._array.ndim}'
         )
@@ -201,6 +202,8 @@ def put(input, index, source, accumulate=False):
             f' source.numel() = {source._array.size}, index.numel() = {index._array.size}'
         )
     places, n = index._array, input._array.size
+    if places.size and not n:
+        raise IndexError('put_(): Tried to put elements into an empty tensor')
     if places.__class__ is np.ndarray and places.size and n:
         bad = places[(places < -n) | (places >= n)]
         if bad.size:
@@ -217,7 +220,9 @@ def _check_slices(input, d, index, source):
     "Raise PyTorch's errors for slices that `index_reduce` cannot put where `index` says."
     name, i, found = 'index_reduce_()', index._array, source._array
     if i.dtype not in (np.int32, np.int64):
-        raise RuntimeError(f'{name}: Expected dtype int32/int64 for index')
+        raise RuntimeError(
+            f'{name}: Expected dtype int32/int64 for index but got: {F._type_name(index)}'
+        )
     if i.ndim > 1:
         raise IndexError(f'{name}: Index is supposed to be a vector, but got dim: {i.ndim}')
     words = f'{name}: self ({{}}) and source ({{}}) must have the same scalar type'

@@ -1610,19 +1610,10 @@ def combination_error(name, args):
 
 def unfit_operand(op, i, kind, args=()):
     "PyTorch's error for argument `i` of an operation, which no tensor and no number stands for."
-    if i == 0 and op.overloaded: return combination_error(op.name, args)
-    if i == 0 or not op.numbers:
-        return TypeError(
-            f"{op.name}(): argument '{'other' if i else 'input'}' (position {i + 1}) must be"
-            f" Tensor, not {kind.__name__}. Make it one first, with torch.tensor(...)."
-        )
-    symbol = op.symbol or op.name
-    if symbol[0] in '<>':
-        return TypeError(
-            f"'{symbol}' not supported between instances of 'Tensor' and '{kind.__name__}'"
-        )
+    if op.overloaded: return combination_error(op.name, args)
     return TypeError(
-        f"unsupported operand type(s) for {symbol}: 'Tensor' and '{kind.__name__}'"
+        f"{op.name}(): argument '{'other' if i else 'input'}' (position {i + 1}) must be"
+        f" Tensor, not {kind.__name__}. Make it one first, with torch.tensor(...)."
     )
 
 

@@ -41,7 +41,6 @@ from ..transforms import levels
 
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
 from ..arrays.cupy_backend import generator_for  # noqa: F401
-from .conversion import UFUNCS  # noqa: F401
 from .copying import _rebuild  # noqa: F401
 from autograd_nb.tensor.devices import (  # noqa: F401
     CPU, DEFAULT, check_device, device, device_of, device_or_default, index_like, index_of, placed
@@ -143,7 +142,7 @@ for _name, _of in OPERATORS.items():
     _of = REGISTRY[_of]
     setattr(Tensor, _name, _of.behind_sign() if len(_of.params) == 2 else _of.direct)
 for _name in ('add', 'sub', 'mul', 'pow'):
-    setattr(Tensor, f'__i{_name}__', getattr(Tensor, _name + '_'))
+    setattr(Tensor, f'__i{_name}__', in_place(_name, getattr(Tensor, _name), sign=True))
 for _name in ('squeeze', 'unsqueeze', 'transpose', 'swapaxes', 'swapdims'):
     setattr(Tensor, _name + '_', reshaped(_name))
 
@@ -155,7 +154,8 @@ def _transposed(x):
     return F.t(x)
 
 Tensor.t_ = reshaped('t', _transposed)
-Tensor.__itruediv__, Tensor.__ifloordiv__ = Tensor.div_, Tensor.floor_divide_
+for _sign, _name in dict(truediv='div', floordiv='floor_divide').items():
+    setattr(Tensor, f'__i{_sign}__', in_place(_name, getattr(Tensor, _name), sign=True))
 
 # %% ../../nbs/tensor/03_tensor.ipynb #9349e09a
 Tensor.__hash__ = TensorBase.__hash__

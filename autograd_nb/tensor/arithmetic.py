@@ -6,11 +6,11 @@
 __all__ = ['Operators', 'advise_number', 'Transposed', 'ComplexParts']
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #323825d9
-import warnings
 import numpy as np
 
 from .. import functions as F
 from ..argument_types import warn_once
+from ..arrays.numpy_backend import is_array
 from ..functions import as_operand
 from ..layers.arguments import is_value
 from ..layers.names import rename
@@ -33,13 +33,14 @@ class Operators:
     __matmul__ = F.matmul_sign
 
     def __rmatmul__(self, other):
-        return F.matmul(as_operand(other), self) if is_value(other) else NotImplemented
+        return F.matmul(as_operand(other), self) if is_array(other) else NotImplemented
 
     def __floordiv__(self, other):
         try: return F.floor_divide(self, other)
         except TypeError: return _refused(other)
 
-    def __pow__(self, other):
+    def __pow__(self, other, modulo=None):
+        if modulo is not None: return NotImplemented
         try: return F.pow(self, other)
         except TypeError: return _refused(other)
 
@@ -53,7 +54,8 @@ class Operators:
 
     def __rmod__(self, other):
         if not is_value(other): return NotImplemented
-        return REGISTRY['remainder'].call(as_operand(other, self), self)
+        made = REGISTRY['remainder'].call(as_operand(other, self), self)
+        return F.underivable(made, 'aten::remainder', self)
 
     def __rtruediv__(self, other):
         if isinstance(other, np.ndarray): return REGISTRY['div'].call(as_operand(other), self)
@@ -74,9 +76,7 @@ _IDENTITY = 'This function is the identity in these cases.'
 
 def advise_number(name, instead):
     "PyTorch's warning for the transposed of a single number."
-    warnings.warn(
-        f'Tensor.{name} is deprecated on 0-D tensors. {instead}', UserWarning, stacklevel=3
-    )
+    warn_once(f'Tensor.{name} is deprecated on 0-D tensors. {instead}', 4)
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #e3ec71ed
 class Transposed:

@@ -53,9 +53,8 @@ class Numbers:
                 f' {type(value)}.'
             )
         escapes(self, '`in`')
-        return builtins.bool(
-            (self._array == (value._array if isinstance(value, TensorBase) else value)).any()
-        )
+        if isinstance(value, TensorBase): return (value.detach() == self.detach()).any().item()
+        return builtins.bool((self._array == value).any())
 
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #fec57e7c
 class Scalars:

@@ -145,6 +145,8 @@ class Copying:
         ):
             array[...] = new
             return written(self, array, 'copy_')
+        if src is None or isinstance(src, (list, tuple, str)):
+            F.need_tensor(src, 'copy_', 'other', 1)
         src = as_operand(src, self)
         # no gradient passes through whole numbers
         if self._array.dtype.kind in 'biu' and src.requires_grad: src = src.detach()

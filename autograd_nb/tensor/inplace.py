@@ -19,7 +19,7 @@ from ..graph.errors import result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import TensorBase, tensor_like
-from ..layers.arguments import is_value
+from ..layers.arguments import is_foreign, is_value
 from ..layers.names import rename
 from ..layers.replay import of_arrays
 from ..layers.reshaped import note_shape
@@ -213,7 +213,7 @@ def _result(x, function, args, kwargs, name, modes):
     except NotImplementedError:
         _refuse_wider(x, args, name)
         raise
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         wrong = refused(name, args, kwargs, True)
         if wrong is None: raise
         raise wrong from None
@@ -252,7 +252,7 @@ def _made(x, function, args, kwargs, name, modes):
     finally: modes.change(**before)
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #0e74fabe
-def _in_place(name, function):
+def _in_place(name, function, sign):
     straight, note, ufunc = STRAIGHT.get(name), name + '_', None
     if name in ('add', 'sub', 'mul', 'div'): ufunc = getattr(REGISTRY.get(name), 'ufunc', None)
     most = SCALES[name][1] if name in SCALES else None
@@ -261,7 +261,6 @@ def _in_place(name, function):
         modes = LOCAL.modes
         if modes.profiler is not None and not modes.profiler.take(method):
             return modes.profiler.call('aten::' + note, method, method, (self, *args), kwargs)
-        # what most of them are, without a call in between
         if (
             ufunc is not None
             and len(args) == 1
@@ -294,6 +293,7 @@ def _in_place(name, function):
                     pass  # not so simple, or wrong: nothing was written
                 else:
                     return written(self, array, note)
+        if sign and is_foreign(args[0]): return NotImplemented
         return overwrite(self, _result(self, function, args, kwargs, note, modes), note)
 
     return method
@@ -328,9 +328,9 @@ def unnoticed(write):
     return functools.wraps(write)(method)
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #47af7bbf
-def in_place(name, function):
-    "The in-place form `name_` of a function or method."
-    write = _in_place(name, function)
+def in_place(name, function, sign=False):
+    "The in-place form `name_` of a function or method; `sign`: as the method of an operator."
+    write = _in_place(name, function, sign)
     write.__name__ = write.__qualname__ = name + '_'
     write.__doc__ = (
         f'In-place version of `{name}`: writes the result into this tensor and returns it.'

@@ -24,6 +24,8 @@ from .memory import lies_as, order_in
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #f7b07a1e
+_TYPES = int, builtins.float, builtins.bool, builtins.complex  # that stand for a dtype
+
 def _sent_to(x, index, dtype, non_blocking):
     """A copy of `x` on the GPU number `index` (None: the CPU), and the dtype that it still lacks:
     a smaller one is taken before, so that fewer bytes cross the bus.
@@ -47,7 +49,7 @@ class Moving:
         flags = [a for a in args if isinstance(a, builtins.bool)]
         if len(flags) == 2: copy = flags[1]
         for a in args:
-            if isinstance(a, (Dtype, builtins.type)):
+            if isinstance(a, Dtype) or a in _TYPES:
                 dtype = a
             elif isinstance(a, builtins.float):
                 dtype = float64  # stands for a tensor

@@ -12,7 +12,7 @@ from .. import creation, functions as F, linalg as L, special as S
 from ..forms import hang, hang_functions, hang_methods
 from ..functions import where
 from ..graph.node import tensor_like
-from ..layers.arguments import is_value
+from ..layers.arguments import is_foreign
 from autograd_nb.functions import (
     complex_numbers, differences, distances, elementwise, factorizations, histograms, layouts,
     ordering, padding, products, questions, random_numbers, scattering, shapes, spectrograms,
@@ -76,11 +76,11 @@ class _Parts:
         return self.copy_(tensor_like(np.vectorize(function, otypes=[x.dtype])(x, y)))
 
     def __lshift__(self, other):
-        if not is_value(other): return NotImplemented
+        if is_foreign(other): return NotImplemented
         return self.bitwise_left_shift(other)
 
     def __rshift__(self, other):
-        if not is_value(other): return NotImplemented
+        if is_foreign(other): return NotImplemented
         return self.bitwise_right_shift(other)
 
 # %% ../../nbs/tensor/09_vocabulary.ipynb #8dc6dc15
@@ -104,6 +104,17 @@ def _properties(Tensor):
         for name, value in vars(topic).items():
             if name[:2] != '__' or name in ('__lshift__', '__rshift__'): hang(Tensor, name, value)
     hang(Tensor, 'resize_', _resize_)
+    for name, value in list(vars(Tensor).items()):
+        if isinstance(value, property) and value.fset is None:
+            setattr(Tensor, name, value.setter(_not_writable(name)))
+
+def _not_writable(name):
+    "What answers an assignment to the property `name`, which can only be read."
+
+    def refuse(self, value):
+        raise AttributeError(f"attribute '{name}' of 'torch._C.TensorBase' objects is not writable")
+
+    return refuse
 
 # %% ../../nbs/tensor/09_vocabulary.ipynb #78b7706c
 def install(Tensor, namespace):

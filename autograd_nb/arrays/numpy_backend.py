@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant',
-           'cast', 'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of',
-           'laid', 'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
+           'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of', 'laid',
+           'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
            'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up',
            'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace',
            'is_array', 'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
@@ -84,10 +84,6 @@ def constant(value, dtype, limit=1024):
     if kept is not None and value and value == value and len(kept) < limit:
         kept[value] = out
     return out
-
-def cast(array, dtype, position=None):
-    "The `array` in another dtype, as the operand at a position."
-    return array.astype(dtype)
 
 def element(value, dtype):
     """The number `value` as an element of an array in NumPy's `dtype`; a whole one has to fit, and

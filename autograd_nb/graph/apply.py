@@ -12,7 +12,7 @@ import functools
 from numpy import asarray, generic
 
 from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.numpy_backend import cast, constant, is_array, own, sum_to
+from ..arrays.numpy_backend import constant, is_array, own, sum_to
 from .errors import explain, refuse_dtype, refuse_masks, unfit_kind
 from .modes import LAYERS, LOCAL
 from autograd_nb.graph.node import (
@@ -24,7 +24,7 @@ class Call:
     "One application of an operation, on its way through the layers."
 
     __slots__ = (
-        'op', 'args', 'statics', 'options', 'stack', 'number', 'cast',
+        'op', 'args', 'statics', 'options', 'stack', 'number', 'to',
         'operands', 'specs', 'results', 'outputs', 'node',
     )
 
@@ -36,8 +36,8 @@ class Call:
         # the static arguments, with defaults
         self.options = {**op.statics, **statics}
         self.stack = stack or LOCAL.modes.stack()  # the layers at work
-        # what makes an operand, given a dtype: of a Python number, of an array (and its position)
-        self.number, self.cast = constant, cast
+        # what makes an operand, given a dtype: of a Python number; of an array and its position
+        self.number, self.to = constant, None
         self.operands = None  # bare arrays, in the dtype in which the kernel computes
         self.specs = None  # for each input the (shape, dtype) that its gradient must have
         self.results = None  # the arrays that the kernel returned
@@ -102,7 +102,7 @@ def coerce(call):
             operands[i] = call.number(a, dtype)
         else:
             specs[i] = a.shape, a.dtype
-            if a.dtype != dtype: operands[i] = call.cast(a, dtype, i)
+            if a.dtype != dtype: operands[i] = call.to(a, dtype, i) if call.to else a.astype(dtype)
 
 common_dtype = functools.cache(result_dtype)  # asked again and again for the same few pairs
 

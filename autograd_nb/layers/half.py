@@ -35,7 +35,7 @@ class Half(Needed):
     light = guarded = True
 
     def around(self, call, inner):
-        if call.op.exact_numbers: call.number, call.cast = exactly(call.number), exact_cast
+        if call.op.exact_numbers: call.number, call.to = exactly(call.number), exact_cast
         return inner(call)
 
     def compute(self, call, inner):

@@ -46,7 +46,21 @@ class GradScaler(grad_scaler.GradScaler):
             'cuda', init_scale, growth_factor, backoff_factor, growth_interval, enabled
         )
 
-custom_fwd, custom_bwd = (
-    functools.partial(autocast_mode.custom_fwd, device_type='cuda'),
-    functools.partial(autocast_mode.custom_bwd, device_type='cuda'),
-)
+# %% ../../nbs/amp/04_cuda.ipynb #50d80f1b
+def _older(function):
+    "The older name of a decorator for custom functions."
+
+    @functools.wraps(function)
+    def older(*args, **kwargs):
+        name = function.__name__
+        warnings.warn(
+            f'`torch.cuda.amp.{name}(args...)` is deprecated. Please use'
+            f" `torch.amp.{name}(args..., device_type='cuda')` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, device_type='cuda', **kwargs)
+
+    return older
+
+custom_fwd, custom_bwd = map(_older, (autocast_mode.custom_fwd, autocast_mode.custom_bwd))

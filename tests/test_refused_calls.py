@@ -562,3 +562,18 @@ def test_kernels_of_matrices_that_refuse_a_dtype_are_named(call, dtype):
         with pytest.raises(Exception) as error: eval(f"lib.{call}", {"lib": lib, "e": lib.eye(3).to(getattr(lib, dtype))})
         found.append((error.type, str(error.value).split("\n")[0].split(" Convert")[0][:55]))
     assert found[1] == found[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["torch.linspace(0, 3, 0, dtype=torch.bool)", "torch.linspace(2, 3, 1, dtype=torch.bool)", "torch.linspace(0, 3, 2, dtype=torch.bool)", "torch.logspace(0, 3, 1, dtype=torch.bool)", "torch.logspace(0, 3, 2, dtype=torch.bool)",
+     "torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 2)", "torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).bfloat16(), 2)", "torch.nn.functional.adaptive_avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 1)",
+     "torch.add(torch.empty(0), None)", "torch.sub(torch.empty(0), None)", "torch.div(torch.ones(2), None)"],
+)  # fmt: skip
+def test_small_and_short_cases_are_taken_and_refused_as_in_pytorch(call):
+    import torch
+
+    expected, words = outcome(torch, call)
+    found, said = outcome(ours, call)
+    assert type(expected).__name__ == type(found).__name__
+    assert said[:60] == words[:60]

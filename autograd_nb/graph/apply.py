@@ -12,7 +12,7 @@ import functools
 from numpy import asarray, generic
 
 from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.numpy_backend import cast, constant, is_array, own, sum_to
+from ..arrays.numpy_backend import constant, is_array, own, sum_to
 from .errors import explain, refuse_dtype, refuse_masks, unfit_kind
 from .modes import LAYERS, LOCAL
 from autograd_nb.graph.node import (
@@ -36,8 +36,8 @@ class Call:
         # the static arguments, with defaults
         self.options = {**op.statics, **statics}
         self.stack = stack or LOCAL.modes.stack()  # the layers at work
-        # what makes an operand, given a dtype: of a Python number, of an array (and its position)
-        self.number, self.cast = constant, cast
+        # what makes an operand, given a dtype: of a Python number; of an array, if not `astype`
+        self.number, self.cast = constant, None
         self.operands = None  # bare arrays, in the dtype in which the kernel computes
         self.specs = None  # for each input the (shape, dtype) that its gradient must have
         self.results = None  # the arrays that the kernel returned
@@ -98,11 +98,11 @@ def coerce(call):
     if op.refused is not None: refuse_dtype(call, operand_dtype(mixed, 'same').numpy)
     for i in chosen:
         a = operands[i]
-        if not isinstance(args[i], TensorBase) and not is_array(a):
-            operands[i] = call.number(a, dtype)
-        else:
+        if isinstance(args[i], TensorBase) or is_array(a):
             specs[i] = a.shape, a.dtype
-            if a.dtype != dtype: operands[i] = call.cast(a, dtype, i)
+            if a.dtype == dtype: continue
+            operands[i] = call.cast(a, dtype, i) if call.cast else a.astype(dtype)
+        else: operands[i] = call.number(a, dtype)
 
 common_dtype = functools.cache(result_dtype)  # asked again and again for the same few pairs
 

@@ -615,7 +615,6 @@ def _avg_pool(dims):
         )
 
     if dims == 1:
-
         def avg_pool(
             input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
         ):

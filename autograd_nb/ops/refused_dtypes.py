@@ -132,6 +132,7 @@ cholesky_inverse | ibeh | cholesky_inverse_out_cpu
 isposinf isneginf | c | {op} does not support complex inputs.
 """
 
+# %% ../../nbs/ops/97_refused_dtypes.ipynb #bcac93e7
 # functions that look at their matrices before they choose an operation
 OF_MATRICES = """
 linalg.cholesky linalg.cholesky_ex | eh | cholesky_cpu

@@ -718,7 +718,8 @@ def linspace(
 def _evenly(start, end, steps, d, lib):
     "An array of `steps` numbers of dtype `d` from `start` to `end`."
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
-    if d.kind == 'b': raise NotImplementedError('"linspace_cpu" not implemented for \'Bool\'')
+    if d.kind == 'b' and steps > 1:  # a single number is filled in
+        raise NotImplementedError('"linspace_cpu" not implemented for \'Bool\'')
     if steps == 1: return lib.full(1, start, d)
     # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
     if d in (F4, F8) and lib is np:
@@ -747,7 +748,7 @@ def logspace(
     if kind.category == 'int': start, end = (math.trunc(v) for v in (start, end))
     exponents = _evenly(start, end, steps, wide.numpy, _library(_settled(wide, device)[1]))
     made = (base ** exponents).astype(kind.numpy)
-    refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
+    if steps > 1: refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
     return into(out, _finish(_in_shape_of(out, made), requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f

@@ -65,6 +65,7 @@ def need_matrix(A, name, square=False):
         )
     need_floating(A, name)
 
+# %% ../nbs/tensor/05_linalg.ipynb #ec1bcca0
 # the functions in whose names PyTorch refuses what these are given
 MEANT = {
     'linalg.inv_ex': 'linalg.inv',

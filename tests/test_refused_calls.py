@@ -648,3 +648,18 @@ def test_a_number_modulo_a_tensor_has_no_derivative():
         assert y.tolist() == [1.0, -2.0] and y.grad_fn.name().endswith("NotImplemented")
         with pytest.raises(RuntimeError, match="derivative for aten::remainder is not implemented"):
             y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["torch.linspace(0, 3, 0, dtype=torch.bool)", "torch.linspace(2, 3, 1, dtype=torch.bool)", "torch.linspace(0, 3, 2, dtype=torch.bool)", "torch.logspace(0, 3, 1, dtype=torch.bool)", "torch.logspace(0, 3, 2, dtype=torch.bool)",
+     "torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 2)", "torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).bfloat16(), 2)", "torch.nn.functional.adaptive_avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 1)",
+     "torch.add(torch.empty(0), None)", "torch.sub(torch.empty(0), None)", "torch.div(torch.ones(2), None)"],
+)  # fmt: skip
+def test_small_and_short_cases_are_taken_and_refused_as_in_pytorch(call):
+    import torch
+
+    expected, words = outcome(torch, call)
+    found, said = outcome(ours, call)
+    assert type(expected).__name__ == type(found).__name__
+    assert said[:60] == words[:60]

@@ -49,6 +49,7 @@ def _refuse_fraction(common):
             'For integral input tensors, argument alpha must not be a floating point number.'
         )
 
+# %% ../../nbs/tensor/functions/06_arithmetic.ipynb #38582baf
 def _sum_or_difference(name, input, other, alpha):
     "What `add` or `sub` makes of `input` and `alpha * other`: one node, whatever `alpha` is."
     if alpha != 1 and name == 'sub' and builtins.any(_is_mask(x) for x in (input, other)):

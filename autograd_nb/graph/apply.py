@@ -24,7 +24,7 @@ class Call:
     "One application of an operation, on its way through the layers."
 
     __slots__ = (
-        'op', 'args', 'statics', 'options', 'stack', 'number', 'to',
+        'op', 'args', 'statics', 'options', 'stack', 'number', 'cast',
         'operands', 'specs', 'results', 'outputs', 'node',
     )
 
@@ -36,8 +36,8 @@ class Call:
         # the static arguments, with defaults
         self.options = {**op.statics, **statics}
         self.stack = stack or LOCAL.modes.stack()  # the layers at work
-        # what makes an operand, given a dtype: of a Python number; of an array and its position
-        self.number, self.to = constant, None
+        # what makes an operand, given a dtype: of a Python number; of an array, if not `astype`
+        self.number, self.cast = constant, None
         self.operands = None  # bare arrays, in the dtype in which the kernel computes
         self.specs = None  # for each input the (shape, dtype) that its gradient must have
         self.results = None  # the arrays that the kernel returned
@@ -98,11 +98,11 @@ def coerce(call):
     if op.refused is not None: refuse_dtype(call, operand_dtype(mixed, 'same').numpy)
     for i in chosen:
         a = operands[i]
-        if not isinstance(args[i], TensorBase) and not is_array(a):
-            operands[i] = call.number(a, dtype)
-        else:
+        if isinstance(args[i], TensorBase) or is_array(a):
             specs[i] = a.shape, a.dtype
-            if a.dtype != dtype: operands[i] = call.to(a, dtype, i) if call.to else a.astype(dtype)
+            if a.dtype == dtype: continue
+            operands[i] = call.cast(a, dtype, i) if call.cast else a.astype(dtype)
+        else: operands[i] = call.number(a, dtype)
 
 common_dtype = functools.cache(result_dtype)  # asked again and again for the same few pairs
 

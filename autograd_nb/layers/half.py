@@ -27,6 +27,8 @@ TRAITS['of_bits'] = False  # whether the result hangs on how long the number is,
 TRAITS['exact_numbers'] = False
 TRAITS['short_numbers'] = ()  # names of static arguments that are rounded as the operands are
 
+
+# %% ../../nbs/layers/12_half.ipynb #345f31f0
 class Half(Needed):
     """Computes numbers of sixteen bits in float32. Operations with `half` False refuse bfloat16, as
     LAPACK and PyTorch do.
@@ -35,7 +37,7 @@ class Half(Needed):
     light = guarded = True
 
     def around(self, call, inner):
-        if call.op.exact_numbers: call.number, call.to = exactly(call.number), exact_cast
+        if call.op.exact_numbers: call.number, call.cast = exactly(call.number), exact_cast
         return inner(call)
 
     def compute(self, call, inner):
@@ -114,7 +116,7 @@ def exactly(number):
     return lambda value, dtype: number(value, F32 if dtype is BF16 or dtype is F16 else dtype)
 
 def exact_cast(array, dtype, position):
-    "The same for an array: a second operand without dimensions is taken for a number."
+    "The `array` as an operand: a second one without dimensions is taken for a number."
     short = dtype is BF16 or dtype is F16
     return array.astype(F32 if short and position == 1 and not array.ndim else dtype)
 

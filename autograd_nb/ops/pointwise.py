@@ -143,6 +143,7 @@ def rsub_scaled(x, y, *, alpha):
 
 rsub_scaled.vjp(x=lambda g, *, alpha: -(g * alpha), y=lambda g: g)
 
+# %% ../../nbs/ops/02_pointwise.ipynb #089f1d54
 @binary(
     promote='float',
     exact_numbers=True,

@@ -43,6 +43,8 @@ def refuse(names, kinds, words, cases=''):
 
 # %% ../../nbs/ops/97_refused_dtypes.ipynb #961f76e2
 OF_NUMBERS = """
+cross | b | cross
+isposinf isneginf | c | {op} does not support complex inputs.
 clamp_min | c | maximum_cpu
 clamp_max | c | minimum_cpu
 clamp hardtanh relu | c | clamp is not supported for complex types
@@ -126,12 +128,11 @@ convolution | b | compute_columns3d | 3d filled
 convolution | sb | slow_conv_dilated<> | dilated filled
 conv_transpose | sb | slow_conv_transpose2d_out_cpu | filled
 conv_transpose | sb | slow_conv_transpose3d_out_cpu | 3d filled
-cross | b | cross
 cholesky_solve | ibeh | cholesky_solve_cpu
 cholesky_inverse | ibeh | cholesky_inverse_out_cpu
-isposinf isneginf | c | {op} does not support complex inputs.
 """
 
+# %% ../../nbs/ops/97_refused_dtypes.ipynb #bcac93e7
 # functions that look at their matrices before they choose an operation
 OF_MATRICES = """
 linalg.cholesky linalg.cholesky_ex | eh | cholesky_cpu

@@ -16,11 +16,11 @@ from .autograd.variable import is_multithreading_enabled as _is_multithreading_e
 from . import library as _library
 from .graph import engine
 from .functions import movedim, reshape
-from .transforms.levels import KINDS, TANGENTS, WRAPPERS, as_given
+from .transforms import KINDS, TANGENTS, as_given
 from .graph.modes import LOCAL, is_grad_enabled as is_grad_enabled
 from .layers.inference import is_inference_mode_enabled as     is_inference_mode_enabled
 from .layers.versions import JOURNAL
-from .graph.node import BOUND, AccumulateGrad, Node
+from .graph.node import AccumulateGrad, BOUND, Node, WRAPPERS
 from .layers.saved import SavedTensor
 from autograd_nb.overrides import (
     DisableTorchFunction as DisableTorchFunction, DisableTorchFunctionSubclass as

@@ -30,10 +30,10 @@ from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
 )
 from .graph.errors import argument_error
-from .transforms.levels import WRAPPERS, chance, draw, like, looped_over, no_out
+from .transforms import chance, draw, like, looped_over, no_out
 from .graph.modes import LOCAL, SWITCH
 from .layers.replay import constant_input, escapes, replayed_as_call
-from .graph.node import TensorBase, tensor_like
+from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
 from .tensor.filling import check_bounds

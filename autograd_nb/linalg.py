@@ -28,8 +28,8 @@ from .graph.errors import argument_error
 from .graph.modes import LOCAL
 from .layers.casting import castable
 from .layers.replay import constant_input
-from .transforms.levels import WRAPPERS, looped
-from .graph.node import TensorBase, tensor_like
+from .transforms import looped
+from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)

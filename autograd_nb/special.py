@@ -24,7 +24,7 @@ from autograd_nb.functions import (  # noqa: F401  (some only for users of torch
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
 from .graph.errors import combination_error
-from .transforms.levels import looped_over
+from .transforms import looped_over
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY

@@ -27,6 +27,8 @@ FLOORS = (
 ROOMS = {  # what a room (a folder of notebooks) is for, where the notebook of its package does not say so
     "arrays": "NumPy and CuPy behind one namespace: dtypes and promotion, random numbers, memory.",
     "graph": "The plain core: operations, nodes, and the walk back over them.",
+    "graph/errors": "PyTorch's words, then what happened, where, and what to write instead: one kind of error a notebook.",
+    "viz/doctor": "What the doctor is made of: it watches a step, draws conclusions, and puts everything back.",
     "tensor": "The class `Tensor`: how tensors are made and printed, and PyTorch's vocabulary of functions.",
     "tensor/functions": "Functions of tensors, one family a notebook, with PyTorch's signatures.",
     "tensor/methods": "What a tensor can do, one topic a notebook: views, writing in place, indexing, its place in the graph.",

@@ -10,7 +10,7 @@ from typing import Union
 
 from ..func.batching import vmap  # noqa: F401
 from ..functions import movedim
-from ..transforms.levels import Batch, KINDS, batched
+from ..transforms import Batch, KINDS, batched
 from ..graph.node import TensorBase
 from ..graph.pytree import broadcast_prefix, tree_flatten, tree_unflatten
 

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/autograd/00_package.ipynb #6febe601
-from . import anomaly_mode, forward_ad, functional, graph
+from . import anomaly_mode, forward_ad, functional, graph, transformed
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, NestedIOFunction
 from .gradcheck import gradcheck, gradgradcheck

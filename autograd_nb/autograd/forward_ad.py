@@ -12,8 +12,8 @@ from collections import namedtuple
 
 from .function import in_forward
 from ..graph.errors import argument_error
-from ..transforms.levels import KINDS, TANGENTS, WRAPPERS, JvpLevel, at, dual
-from ..graph.node import TensorBase
+from ..transforms import KINDS, TANGENTS, JvpLevel, at, dual
+from ..graph.node import TensorBase, WRAPPERS
 from ..creation import empty_like
 from ..graph.op import REGISTRY
 

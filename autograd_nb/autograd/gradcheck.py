@@ -20,7 +20,7 @@ from .function import Function
 from .gradient import grad
 from ..creation import rand, randn_like, zeros_like
 from ..functions import Size, allclose, stack
-from ..transforms.levels import Batch, at, batched
+from ..transforms import Batch, at, batched
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 

@@ -13,7 +13,7 @@ from ..argument_types import ABSENT, Ask
 from ..func.batching import vmap
 from ..graph import engine
 from ..graph.errors import needs_grad_error, unused_error
-from ..transforms.levels import KINDS, at, dual
+from ..transforms import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
 from ..graph.modes import LAYERS, LOCAL
 from ..graph.roots import edges_of, one_for

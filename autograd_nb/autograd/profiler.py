@@ -25,9 +25,8 @@ from autograd_nb.autograd.profiler_util import (  # noqa: F401
 )
 from ..functions import sizes_of
 from ..graph.errors import user_frames
-from ..transforms.levels import WRAPPERS
 from ..graph.modes import LAYERS, LOCAL, Layer, add_field
-from ..graph.node import TensorBase, node_at
+from ..graph.node import TensorBase, WRAPPERS, node_at
 
 # %% ../../nbs/autograd/07_profiler.ipynb #5fd9ad5b
 class Span:

@@ -9,7 +9,7 @@ __all__ = ['name_of', 'placed', 'check_randomness', 'vmap']
 import functools
 
 from ..functions import cat, expand, movedim, split
-from ..transforms.levels import Batch, KINDS, entering, without_class
+from ..transforms import Batch, KINDS, entering, without_class
 from ..graph.node import TensorBase
 from ..graph.pytree import TreeSpec, broadcast_prefix, tree_flatten, tree_unflatten
 

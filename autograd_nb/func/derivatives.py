@@ -20,14 +20,15 @@ from ..functions import movedim, reshape, stack
 from .batching import vmap
 from ..graph.engine import Plan, Task, reachable, walk_nodes
 from ..graph.errors import scalar_error
-from autograd_nb.transforms.levels import (
-    KINDS, WRAPPERS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, without_class,
-    wrapping
+from autograd_nb.transforms import (
+    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, without_class, wrapping
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
 from ..layers.views import VIEWS, refuse_stale
-from ..graph.node import AccumulateGrad, TensorBase, node_at, output_at, tensor_like
+from autograd_nb.graph.node import (
+    AccumulateGrad, TensorBase, WRAPPERS, node_at, output_at, tensor_like
+)
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
 

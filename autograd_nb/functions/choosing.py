@@ -22,7 +22,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..layers.names import rename
 from ..layers.replay import constant_input, escapes
 from ..outputs import refuse_dtype
-from ..transforms.levels import BatchedArray, dynamic_error
+from ..transforms import BatchedArray, dynamic_error
 
 # %% ../../nbs/tensor/functions/07_choosing.ipynb #dc987d58
 @forms('function method')

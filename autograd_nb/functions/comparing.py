@@ -14,9 +14,9 @@ from ..forms import forms
 from .arguments import _op, _type_name, need_tensor
 from .arithmetic import _common
 from ..graph.errors import broadcast_error
-from ..graph.node import tensor_like
+from ..graph.node import WRAPPERS, tensor_like
 from ..layers.replay import escapes, replayed_as_call
-from ..transforms.levels import BatchedArray, WRAPPERS
+from ..transforms import BatchedArray
 
 # %% ../../nbs/tensor/functions/14_comparing.ipynb #11deefcb
 @forms('function method')

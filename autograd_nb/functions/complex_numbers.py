@@ -16,7 +16,8 @@ from . import _op, into, transpose
 from ..graph.modes import LOCAL
 from ..layers.conjugate_views import CONJUGATE_VIEWS, bits_of
 from ..layers.names import rename
-from ..transforms.levels import WRAPPERS, BatchedArray
+from ..graph.node import WRAPPERS
+from ..transforms import BatchedArray
 
 # %% ../../nbs/tensor/functions/16_complex_numbers.ipynb #b8fcb7ad
 @forms('function')

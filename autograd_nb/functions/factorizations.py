@@ -19,7 +19,7 @@ from autograd_nb.functions import (
     _op, _pair, _zeros, flip, into, matmul, narrow, outdated, unsqueeze
 )
 from ..graph.modes import LOCAL
-from ..transforms.levels import looped_over
+from ..transforms import looped_over
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY

@@ -17,7 +17,7 @@ from ..forms import forms
 from . import _pair, into
 from ..graph.node import TensorBase, tensor_like
 from ..layers.replay import replayed_as_call
-from ..transforms.levels import looped
+from ..transforms import looped
 
 # %% ../../nbs/tensor/functions/24_histograms.ipynb #b1594fd2
 @forms('function method')

@@ -18,7 +18,7 @@ from ..graph.errors import kind_error, range_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase
 from ..layers.replay import Place, escapes, place_in
-from ..transforms.levels import BatchedArray
+from ..transforms import BatchedArray
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #23557376
 _PLAIN, _NUMBERS, _INT64 = {int, type(None)}, {int, Place}, np.dtype(np.int64)

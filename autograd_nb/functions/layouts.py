@@ -22,7 +22,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.conjugate_views import PLAIN, bits_of
 from ..layers.versions import JOURNAL
-from ..transforms.levels import BatchedArray
+from ..transforms import BatchedArray
 
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #1f642c97
 def refuse_outside(size, stride, offset, item, have):

@@ -19,11 +19,11 @@ from .indexing import getitem
 from .reshaping import broadcast_tensors, expand, flatten, reshape, unsqueeze
 from .results import into
 from ..graph.errors import broadcast_error, row_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.casting import castable
 from ..layers.replay import escapes
 from ..ops.indexing import all_below
-from ..transforms.levels import BatchedArray, WRAPPERS, looped_over
+from ..transforms import BatchedArray, looped_over
 
 # %% ../../nbs/tensor/functions/12_picking.ipynb #19374431
 def _too_wide(index, x, dim):

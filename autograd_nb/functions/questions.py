@@ -15,9 +15,8 @@ from ..arrays.numpy_backend import row_major
 from ..forms import forms
 from . import _common, _op, cast, into, refuse_kinds, reshape, unsqueeze
 from ..graph.errors import combination_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.replay import replayed_as_call
-from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/17_questions.ipynb #0f12af2b
 @forms('function method')

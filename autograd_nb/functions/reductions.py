@@ -25,11 +25,10 @@ from .reshaping import reshape
 from .results import cast, into
 from ..graph.errors import argument_error
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.names import recorded_as, rename
 from ..layers.replay import constant_input
-from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #7fc3eece
 def _dims(dim, axis):

@@ -19,10 +19,9 @@ from ..arrays.dtypes import TYPE_NAMES, dtype as Dtype
 from ..forms import forms
 from .arguments import _needed, _op, _type_name, dim_of, need_tensor, sizes_of
 from ..graph.errors import broadcast_error, count_error, expand_error, view_size_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.conjugate_views import bits_of
 from ..layers.names import rename
-from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/03_reshaping.ipynb #0f441ff8
 @forms('function', 'reshape')

@@ -15,14 +15,14 @@ from ..arrays.numpy_backend import address, row_major, spread, storage_of
 from .arguments import _op
 from ..graph.errors import argument_error, inference_write_error, overlap_error, own_copy
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase, announced
+from ..graph.node import TensorBase, WRAPPERS, announced
 from ..graph.op import REGISTRY
 from ..layers.conjugate_views import PLAIN, bits_of, put
 from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL, announce
 from ..ops.shape import pointwise
 from ..outputs import APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
-from ..transforms.levels import KINDS, WRAPPERS
+from ..transforms import KINDS
 
 # %% ../../nbs/tensor/functions/02_results.ipynb #fadd231c
 def into(out, result, name=None, given=None):

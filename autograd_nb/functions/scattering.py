@@ -21,11 +21,11 @@ from ..forms import forms
 from . import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
 from ..layers.casting import castable
 from ..layers.replay import Place, constant_input, escapes, replayed_as_call
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from .layouts import as_strided, span_of
-from ..transforms.levels import WRAPPERS, looped_over
+from ..transforms import looped_over
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #00622911
 def _axis(input, dim, index):

@@ -18,12 +18,11 @@ from autograd_nb.functions import (
     Size, _name, _op, cast, cat, dim_of, flip, into, narrow, reshape, sizes_of, unsqueeze
 )
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase, Unreached
+from ..graph.node import TensorBase, Unreached, WRAPPERS
 from ..layers.extras import TensorExtras
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..layers.versions import VersionCounter
-from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/18_shapes.ipynb #fc8a43b4
 @forms('function method')

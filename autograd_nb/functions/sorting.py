@@ -23,9 +23,9 @@ from autograd_nb.functions.reductions import (
 from .reshaping import squeeze, unsqueeze
 from .results import cast, into
 from ..graph.modes import LOCAL, SWITCH
-from ..graph.node import tensor_like
+from ..graph.node import WRAPPERS, tensor_like
 from ..layers.replay import constant_input, escapes, of_arrays
-from ..transforms.levels import BatchedArray, WRAPPERS, dynamic_error, looped
+from ..transforms import BatchedArray, dynamic_error, looped
 
 # %% ../../nbs/tensor/functions/13_sorting.ipynb #a7c0fd04
 @forms('function method', numpy_names=True)

@@ -18,12 +18,11 @@ from ..arrays.dtypes import TYPE_NAMES
 from ..forms import forms
 from . import _name, expand, narrow, squeeze, transpose, unsqueeze
 from ..layers.replay import constant_input
-from ..graph.node import tensor_like
+from ..graph.node import WRAPPERS, tensor_like
 from ..graph.op import REGISTRY
 from .complex_numbers import view_as_real
 from .padding import pad
 from .shapes import unfold
-from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/30_spectrograms.ipynb #5ca11a15
 def _window(name, formula, doc):

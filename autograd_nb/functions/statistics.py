@@ -19,10 +19,10 @@ from autograd_nb.functions import (
 )
 from ..layers.casting import castable
 from ..layers.replay import constant_input
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as, rename
 from .complex_numbers import adjoint, imag, real
-from ..transforms.levels import WRAPPERS, looped_over
+from ..transforms import looped_over
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #b0a16f3a
 def _tuple(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim

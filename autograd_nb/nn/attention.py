@@ -19,7 +19,7 @@ from ..arrays.dtypes import c_name
 from ..graph.errors import argument_error
 from ..tensor import generator_for
 from ..layers.casting import castable
-from ..transforms.levels import draw
+from ..transforms import draw
 from ..graph.node import TensorBase
 from ..layers.names import rename
 from ..graph.op import REGISTRY

@@ -37,7 +37,7 @@ from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import generator_for, may_write, overwrite
 from ..graph.errors import argument_error, broadcast_error, kind_error, linear_error
-from ..transforms.levels import BatchedArray, draw, looped_over
+from ..transforms import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable

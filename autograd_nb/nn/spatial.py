@@ -25,7 +25,7 @@ from ..layers.casting import castable
 from ..arrays.cupy_backend import device_agnostic, is_on_device
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..transforms.levels import looped_over
+from ..transforms import looped_over
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..layers.replay import replayed_as_call

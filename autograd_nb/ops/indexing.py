@@ -19,7 +19,7 @@ from autograd_nb.arrays.numpy_backend import (
     KERNELS, dimension_order, is_array, is_half, laid, like_first, replaceable, row_major,
     seen_from, xp
 )
-from ..transforms.levels import watch_index
+from ..transforms import watch_index
 from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op

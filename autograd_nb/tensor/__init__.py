@@ -37,7 +37,7 @@ from .properties import Facts, Printing, Sizes
 from ..arrays.topics import take_topics
 from .views import geometry, view_meta, view_metas
 from ..layers import conjugate_views
-from ..transforms import levels
+from ..transforms import adopt
 
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
 from ..arrays.cupy_backend import generator_for  # noqa: F401
@@ -161,5 +161,5 @@ for _sign, _name in dict(truediv='div', floordiv='floor_divide').items():
 Tensor.__hash__ = TensorBase.__hash__
 bind(Tensor=Tensor, view_meta=view_meta, view_metas=view_metas, into=into)
 bind(geometry=geometry, format_tensor=format_tensor)
-levels.adopt(Tensor)
+adopt(Tensor)
 conjugate_views.adopt(Tensor)

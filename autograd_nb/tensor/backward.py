@@ -15,7 +15,7 @@ from ..graph.rules import FLAVOURS
 from ..graph.modes import LOCAL
 from ..graph.node import OutputEdge, TensorBase
 from ..graph.roots import edge_standin
-from ..transforms.levels import transforming
+from ..transforms import transforming
 
 # %% ../../nbs/tensor/methods/07_backward.ipynb #d8678edc
 def is_gradient_edge(value):

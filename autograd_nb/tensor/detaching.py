@@ -22,7 +22,7 @@ from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL
 from .gradients import _undeletable
 from .views import _follow
-from ..transforms.levels import transforming
+from ..transforms import transforming
 
 # %% ../../nbs/tensor/methods/08_detaching.ipynb #ef4420f2
 class Detaching:

@@ -33,7 +33,7 @@ from .memory import UntypedStorage
 from autograd_nb.tensor.writes import (
     copy_of, may_write, overwrite, refuse_overlap, refuse_write, unrecorded, written
 )
-from ..transforms.levels import may_fill, sample
+from ..transforms import may_fill, sample
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #afde4be5
 class Filling:

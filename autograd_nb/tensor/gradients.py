@@ -33,7 +33,7 @@ from ..layers.versions import JOURNAL
 from .backward import backward
 from .views import StaleView, _LEAVES, _follow, lose_views
 from .writes import _tell_kin, refuse_inference
-from ..transforms.levels import refused, transforming
+from ..transforms import refused, transforming
 
 # %% ../../nbs/tensor/methods/07_gradients.ipynb #83dc67ec
 def refuse_inference_leaf(x):

@@ -23,7 +23,7 @@ from .inplace import _as_assigned
 from autograd_nb.tensor.writes import (
     _advise_spread, copy_of, may_write, overwrite, refuse_overlap, unrecorded, written
 )
-from ..transforms.levels import BatchedArray, ready
+from ..transforms import BatchedArray, ready
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #5f53f702
 class Reading:

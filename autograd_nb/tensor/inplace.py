@@ -18,7 +18,7 @@ from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.errors import result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.arguments import is_foreign, is_value
 from ..layers.names import rename
 from ..layers.replay import of_arrays
@@ -32,7 +32,7 @@ from .views import _LEAVES, lose_views
 from autograd_nb.tensor.writes import (
     _ndarray, _tell_kin, may_write, overwrite, refuse_overlap, refuse_write, unrecorded, written
 )
-from ..transforms.levels import WRAPPERS, shielded
+from ..transforms import shielded
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #46c6439f
 def _beside(array, other, modes):

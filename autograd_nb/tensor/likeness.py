@@ -13,9 +13,9 @@ from .. import functions as F
 from ..arrays.cupy_backend import is_on_device
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from .devices import index_like, index_of, placed
-from ..transforms.levels import WRAPPERS, like
+from ..transforms import like
 
 # %% ../../nbs/tensor/methods/15_likeness.ipynb #65567f41
 class NewTensors:

@@ -16,12 +16,11 @@ from autograd_nb.arrays.dtypes import (
 )
 from ..arrays.numpy_backend import shows_channels_last
 from ..functions import cast, dtype_of
-from ..graph.node import TensorBase, tensor_of
+from ..graph.node import TensorBase, WRAPPERS, tensor_of
 from ..layers.names import rename
 from ..graph.op import REGISTRY
 from .devices import CPU, index_like, index_of, placed
 from .memory import lies_as, order_in
-from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #f7b07a1e
 _TYPES = int, builtins.float, builtins.bool, builtins.complex  # that stand for a dtype

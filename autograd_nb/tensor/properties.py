@@ -15,7 +15,7 @@ from ..functions import Size
 from ..graph.modes import LOCAL
 from ..printing import format_tensor
 from .devices import CPU, device_of
-from ..transforms.levels import tracked
+from ..transforms import tracked
 
 # %% ../../nbs/tensor/methods/06_properties.ipynb #61a69e49
 class layout(str):

@@ -24,7 +24,7 @@ from autograd_nb.graph.errors import (
 from ..graph.modes import LOCAL, SWITCH
 from ..layers.replay import constant_input
 from autograd_nb.graph.node import (
-    AccumulateGrad, Node, TensorBase, Unreached, renumber, tensor_like, wire_node
+    AccumulateGrad, Node, TensorBase, Unreached, WRAPPERS, renumber, tensor_like, wire_node
 )
 from ..graph.op import REGISTRY
 from ..layers.anomaly import remember
@@ -35,9 +35,7 @@ from ..layers.versions import JOURNAL
 from autograd_nb.tensor.views import (
     _LEAVES, lose_views, placed_in, released_box, renew_views, retain_in, view_error
 )
-from autograd_nb.transforms.levels import (
-    PlainGrad, WRAPPERS, at_captured, captured_error, refuse_captured, write
-)
+from ..transforms import PlainGrad, at_captured, captured_error, refuse_captured, write
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #817285d3
 def refuse_inference(x):

@@ -603,7 +603,6 @@ def _avg_pool(dims):
         _check_not_empty(name, input, dims)
         sizes = x._array.shape[2:]
         _check_outs(name, x, pool_sizes(sizes, window, stride, padding, dilation, ceil_mode))
-        if dims == 3 and not is_on_device(x._array): F.refuse_kinds(x, 'h', 'avg_pool3d_out_frame')
         return _pooled(
             _op['avg_pool'](
                 x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),

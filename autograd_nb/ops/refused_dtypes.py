@@ -8,6 +8,7 @@ __all__ = ['KINDS', 'CASES', 'OF_NUMBERS', 'OF_LAYERS', 'OF_MATRICES', 'refuse']
 # %% ../../nbs/ops/97_refused_dtypes.ipynb #e07d4319
 import numpy as np
 
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import DTYPES, bfloat16, float16, int64
 from ..arrays.numpy_backend import is_array
 from ..graph.op import REGISTRY
@@ -25,6 +26,7 @@ KINDS = {
 
 CASES = {
     '3d': lambda call: 3 in (len(call.statics.get(n, ())) for n in ('window', 'stride')),
+    'here': lambda call: not any(map(is_on_device, call.operands)),
     'dilated': lambda call: any(d != 1 for d in call.statics.get('dilation', ())),
     'filled': lambda call: all(a.size for a in call.operands if is_array(a)),
 }
@@ -114,6 +116,7 @@ glu | cib | glu_cpu
 adaptive_max_pool | cib | adaptive_max_pool2d
 avg_pool | cbs | avg_pool2d
 avg_pool | cbs | avg_pool3d_out_frame | 3d
+avg_pool | eh | avg_pool3d_out_frame | 3d here
 max_pool | cb | max_pool2d
 max_pool | cb | max_pool3d | 3d
 scatter_planes | cib | max_unpool2d

@@ -21,7 +21,7 @@ from types import FunctionType
 from numpy import add, asarray, dtype, ndarray
 
 from ..arrays.numpy_backend import CONSTANTS, constant
-from ..graph.apply import unbroadcast
+from ..graph.apply import apply, unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
 from ..graph.node import BOUND, SCOPES, Node, OutputEdge, TensorBase, added_to
@@ -126,7 +126,7 @@ kinds          |if a0.dtype.kind not in {kinds!r}: {general}
 refused        |if a0.dtype is not f4 and a0.dtype is not f8 and a0.dtype in op.refused: {general}
 mixed          |if a{i}.dtype is not a0.dtype:
 mixed          |    {mixed}
-same           |if a{i}.dtype is not a0.dtype: {general}
+same           |if a{i}.dtype is not a0.dtype: {differ}
 '''
 
 NUMBER_OR_OPERAND = '''
@@ -162,13 +162,16 @@ def operand_lines(op, words):
 
 def operand_line(op, i, name, words):
     "The lines that read operand `i`, called `name`."
-    mixed = Gaps.of('mixed', op, i, words['general']) if i else []
+    last = i == len(words['names']) - 1
+    # where all have been read, all are tensors
+    differ = words['applied'] if last else words['general']
+    mixed = Gaps.of('mixed', op, i, differ) if i else []
     same = i > 0 and not mixed and op.params[i] not in op.keep
     kinds = op.kinds if not i else None
     refused = not i and op.refused is not None
     slot = '_viewed' if op.view else '_bare'
     gaps = dict(kinds=kinds, refused=refused, mixed=mixed, same=same, slot=slot)
-    lines = fill(OPERAND, i=i, name=name, general=words['general'], **gaps)
+    lines = fill(OPERAND, i=i, name=name, general=words['general'], differ=differ, **gaps)
     if i and op.params[i] in op.optional:
         return [f'if {name} is None: a{i} = e{i} = None', 'else:', *indented(lines)]
     if not i or not words['pair']: return lines
@@ -223,6 +226,7 @@ def wording(op, direct):
     arrays = ['*arrays'] if op.variadic else [f'a{i}' for i in range(len(names))]
     bare = [f'{names[0]}.__class__ is ndarray']
     bare += [f'not isinstance({n}, TensorBase)' for n in names[1:]]
+    passed = 'xs' if op.variadic else f'({", ".join(names)},)'
     if op.variadic: bare = ['(not xs or xs[0].__class__ is ndarray)', *NO_TENSORS]
     return dict(
         name=op.name,
@@ -231,9 +235,10 @@ def wording(op, direct):
         signature=signature_of(op, names, direct),
         given=given,
         general=f'return general({given})',
+        applied=f'return apply(op, {passed}, dict({", ".join(options)}))',
         bare=' and '.join(bare),
         arrays=', '.join([*arrays, *options]),
-        passed='xs' if op.variadic else f'({", ".join(names)},)',
+        passed=passed,
         options=', '.join(options),
         result='o' if op.outputs == 1 else 'tuple(os)',
         lent=lent(op),
@@ -440,7 +445,7 @@ except TypeError:
 # the names that the recording functions of all operations use
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
-SCOPE.update(constant=constant, explain=explain, asarray=asarray, variant=variant)
+SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray, variant=variant)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)
 SCOPE['next_sequence_number'] = next_sequence_number
 

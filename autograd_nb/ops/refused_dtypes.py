@@ -92,8 +92,7 @@ OF_LAYERS = """
 mv | b | addmv_impl_cpu | filled
 mm addmm linear | b | addmm_impl_cpu_ | filled
 bmm | b | bmm | filled
-softmax | c | softmax_lastdim_kernel_impl | filled
-log_softmax | c | log_softmax_lastdim_kernel_impl | filled
+softmax log_softmax | c | {op}_lastdim_kernel_impl | filled
 attention_weights | c | softmax_lastdim_kernel_impl
 normalise | cib | LayerNormKernelImpl
 nll_loss | cib | nll_loss_out_frame
@@ -102,8 +101,7 @@ smooth_l1_loss | cib | smooth_l1_cpu
 huber_loss | cib | huber_cpu
 binary_cross_entropy | cib | binary_cross_entropy
 binary_cross_entropy_with_logits | c | log_sigmoid_cpu
-leaky_relu | c | leaky_relu_cpu
-elu | c | elu_cpu
+leaky_relu elu | c | {op}_cpu
 selu celu | cib | elu_cpu
 prelu | cib | prelu_cpu
 silu | ib | silu_cpu

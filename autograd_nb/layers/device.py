@@ -178,12 +178,15 @@ def compiled_on_device(op):
     def variant_on_device(op, name, positions):
         return variant(op, name, positions, 'device')
 
-    def general(*args, **statics): return where_it_lives(Call(op, args, statics), plainly)
+    def apply_here(op, args, statics): return where_it_lives(Call(op, args, statics), plainly)
+
+    def general(*args, **statics): return apply_here(op, args, statics)
 
     scope = dict(
         op.scope,
         ndarray=Device.array,
         general=general,
+        apply=apply_here,
         kernel=announcing,
         constants4={},
         constants8={},

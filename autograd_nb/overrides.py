@@ -183,20 +183,15 @@ _QUESTIONS = frozenset(
     ' register_post_accumulate_grad_hook requires_grad_ retain_grad size storage storage_offset'
     ' stride tolist untyped_storage'.split()
 )
-_SIGNS = {
-    '__iadd__': 'add_',
-    '__isub__': 'sub_',
-    '__imul__': 'mul_',
-    '__itruediv__': 'div_',
-    '__ipow__': 'pow_',
-    '__ifloordiv__': 'floor_divide_',
-}
 _UNLIKE = tuple(  # signs whose operation has another name
     f'__{sign}__'
-    for sign in 'rsub rtruediv floordiv rfloordiv rmod pow rpow matmul rmatmul lshift rshift'
-    ' rlshift rrshift invert pos getitem setitem eq and or xor rand ror rxor'.split()
+    for sign in 'iadd isub imul itruediv ifloordiv ipow rsub rtruediv floordiv rfloordiv rmod pow'
+    ' rpow matmul rmatmul lshift rshift rlshift rrshift invert pos getitem setitem eq and or xor rand ror rxor'.split()
 )
-_CALLED = dict(__sub__='sub', __truediv__='div', __matmul__='matmul')  # what PyTorch tells of
+_CALLED = dict(  # what PyTorch tells of
+    __sub__='sub', __truediv__='div', __matmul__='matmul', __iadd__='add_', __isub__='sub_',
+    __imul__='mul_', __itruediv__='div_', __ifloordiv__='floor_divide_',
+)
 _OPERANDS = Tensor, Number, np.ndarray, np.generic
 
 # %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
@@ -244,8 +239,6 @@ def _ask_methods(cls):
     "Give the class `cls` methods that ask, unless it has its own."
     for name, method in vars(Tensor).items():
         if _silent(name, method) and getattr(cls, name) is method: setattr(cls, name, _asks(method))
-    for sign, name in _SIGNS.items():
-        if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, getattr(cls, name))
     for sign in _UNLIKE:
         if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, _asks_as_sign(sign))
     for name in ('data', 'T', 'mT', 'H', 'mH'):

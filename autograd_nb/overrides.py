@@ -186,7 +186,8 @@ _QUESTIONS = frozenset(
 _UNLIKE = tuple(  # signs whose operation has another name
     f'__{sign}__'
     for sign in 'iadd isub imul itruediv ifloordiv ipow rsub rtruediv floordiv rfloordiv rmod pow'
-    ' rpow matmul rmatmul lshift rshift rlshift rrshift invert pos getitem setitem eq and or xor rand ror rxor'.split()
+    ' rpow matmul rmatmul lshift rshift rlshift rrshift invert pos'
+    ' getitem setitem eq and or xor rand ror rxor'.split()
 )
 _CALLED = dict(  # what PyTorch tells of
     __sub__='sub', __truediv__='div', __matmul__='matmul', __iadd__='add_', __isub__='sub_',

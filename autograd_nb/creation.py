@@ -932,8 +932,7 @@ def randint(
     dtype, index = _settled(dtype, device)
     if dtype is None: dtype = int64
     no_out(out)
-    low, high = map(_bound, (low, high))
-    check_bounds(low, high, dtype)
+    low, high = check_bounds(_bound(low), _bound(high), dtype)
     kind = dtype.numpy
     made = draw(
         lambda shape: _chance(generator, index).integers(low, high, shape).astype(kind, copy=False),

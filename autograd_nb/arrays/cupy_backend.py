@@ -1085,8 +1085,8 @@ class _DeviceNormal:
 class _DeviceRejection:
     "Numbers drawn until they are accepted."
 
-    def integers(self, low, high, shape):
-        "Integers from `low` (included) to `high` (excluded), as int64."
+    def integers(self, low, high, shape, long=None):
+        "Integers from `low` (included) to `high` (excluded), as int64, all made of 64 random bits."
         n, span = math.prod(shape), high - low
         w = self.words(2 * n)
         with on(self.index):

@@ -9,6 +9,7 @@ __all__ = ['Filling', 'Replacing', 'Copying', 'chances', 'in_turn_of_memory', 'f
 # %% ../../nbs/tensor/methods/14_filling.ipynb #c6dc115e
 import builtins
 import functools
+import warnings
 import ml_dtypes
 import numpy as np
 
@@ -249,9 +250,11 @@ class RandomNumbers:
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #5ca11b01
 def check_bounds(low, high, dtype):
-    "Raise PyTorch's errors for bounds that numbers of the dtype cannot have."
+    """The bounds; those of floating-point numbers are moved to what the dtype can count. Raises
+    PyTorch's errors for bounds that numbers of the dtype cannot have.
+    """
     if dtype.name == 'int64' and low.__class__ is high.__class__ is int:
-        if -(2**63) <= low < high < 2**63: return
+        if -(2**63) <= low < high < 2**63: return low, high
     if low >= high:
         raise RuntimeError(
             f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}'
@@ -265,7 +268,9 @@ def check_bounds(low, high, dtype):
     kind = _IN_C.get(dtype.name, dtype.name)
     if not least <= low <= most: raise RuntimeError(f'from is out of bounds for {kind}')
     if not least <= high - 1 <= most: raise RuntimeError(f'to - 1 is out of bounds for {kind}')
+    return _countable(low, high, dtype, kind) if dtype.category == 'float' else (low, high)
 
+# %% ../../nbs/tensor/methods/14_filling.ipynb #578a3346
 @functools.cache
 def limits_of(dtype):
     "The least and the largest number of a dtype."
@@ -276,16 +281,43 @@ def limits_of(dtype):
 
 def whole_numbers(dtype):
     "How many numbers `random_` draws from where nobody says it: all that the dtype counts exactly."
-    if dtype.category == 'complex':
-        name = TYPE_NAMES[dtype.name]
+    if dtype.category == 'complex' or dtype.name in ('uint16', 'uint32', 'uint64'):
+        name = TYPE_NAMES.get(dtype.name, dtype.name.replace('ui', 'UI'))
         raise NotImplementedError(f'"random_kernel_cpu" not implemented for \'{name}\'')
     if dtype.category in ('int', 'bool'): return int(limits_of(dtype)[1]) + 1
     return (2 << ml_dtypes.finfo(dtype.numpy).nmant) + 1
 
 _IN_C = dict(
-    uint8='unsigned char', int8='signed char', int16='short int', int32='int', int64='long int',
-    float16='c10::Half', bfloat16='c10::BFloat16', float32='float', float64='double',
+    uint8='unsigned char', uint16='short unsigned int', uint32='unsigned int',
+    uint64='long unsigned int', int8='signed char', int16='short int', int32='int',
+    int64='long int', float16='c10::Half', bfloat16='c10::BFloat16', float32='float',
+    float64='double',
 )  # what C++ calls the types of numbers
+
+# %% ../../nbs/tensor/methods/14_filling.ipynb #e785b038
+def _countable(low, high, dtype, kind):
+    """The bounds of floating-point numbers: where rounding takes one beyond itself, the next number
+    of the dtype within. Warns where the dtype does not count every integer between them.
+    """
+    digits, low, high = ml_dtypes.finfo(dtype.numpy).nmant + 1, int(low), int(high)
+    if -(1 << digits) <= low and high - 1 <= 1 << digits: return low, high
+    rounded = [int(np.asarray(float(v)).astype(dtype.numpy)) for v in (low + 1, high - 1)]
+    steps = [1 << max(abs(v).bit_length() - digits, 0) for v in (low + 1, high - 1)]
+    if rounded[0] < low: low = rounded[0] + steps[0]
+    if high <= rounded[1] < 2**63: high = rounded[1] - steps[1]
+    if low >= high:
+        raise RuntimeError(
+            'random_ expects \'from\' casted to dtype to be less than \'to\' casted to dtype, but'
+            f' got from={low} >= to={high}'
+        )
+    for name, v in ('from', low), ('to - 1', high - 1):
+        if abs(v) > 1 << digits:
+            warnings.warn(
+                f'{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations'
+                f' {kind} can support discrete uniform distribution only within this range.',
+                UserWarning, stacklevel=4,
+            )
+    return low, high
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #95670314
 class RandomTruths:
@@ -306,17 +338,15 @@ class RandomTruths:
         """Fill with integers from `low` (0 if only one bound is given) to `high` (excluded); from
         all that the dtype counts exactly, but none below zero, if no bound is given.
         """
-        kind = FROM_NUMPY[self._array.dtype]
+        kind, long = FROM_NUMPY[self._array.dtype], None
         if low is None and high is None:
-            low, high = 0, whole_numbers(kind)
+            low, high, long = 0, whole_numbers(kind), self._array.itemsize == 8
         else:
             low, high = (0, low) if high is None else (low or 0, high)
-            check_bounds(low, high, kind)
+            low, high = check_bounds(low, high, kind)
         if fill_few(self, 'integers', low, high, generator, 'random_'): return self
-        return self._draw(
-            (generator or generator_for(self._array)).integers(low, high, self._array.shape),
-            'random_',
-        )
+        draw = generator or generator_for(self._array)
+        return self._draw(draw.integers(low, high, self._array.shape, long), 'random_')
 
     @replayed_as_call
     def bernoulli(self, p=None, *, generator=None):

@@ -73,7 +73,7 @@ def _chances(generator, memory, out, p, value):
     return loops().draw_chances(memory, p.reshape(-1), out)
 
 def _integers(generator, memory, out, low, high):
-    if high.__class__ is not int or high - low >= 1 << 32: return False
+    if high.__class__ is not int or high - low >= random.LONG_SPAN: return False
     loops().draw_integers(memory, int(low), int(high - low), out)
     return True
 

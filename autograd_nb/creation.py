@@ -1004,7 +1004,7 @@ def normal(
         refuse_whole(kind, 'normal')
         size = not_negative(sizes_of((size,), 'normal'))
         chosen = lambda shape: _chance(generator, index).normal(shape, kind, mean, std)
-        return into(out, leaf(draw(chosen, size), requires_grad))
+        return into(out, leaf(draw(chosen, size), requires_grad), 'randn')
     tensors = [v for v in (mean, std) if isinstance(v, TensorBase)]
     if not tensors: raise TypeError('normal(): how many numbers? Give a tensor, or a size')
     if LOCAL.modes.transforms: chance(mean, std)

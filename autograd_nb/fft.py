@@ -84,6 +84,7 @@ def _transform(input, s, dim, norm, forward, out=None):
             if dims
             else x.clone()
         ),
+        'fft_fftn',
     )
 
 # %% ../nbs/tensor/08_fft.ipynb #c5b72694
@@ -116,10 +117,10 @@ def ifftn(input, s=None, dim=None, norm=None, *, out=None):
 # %% ../nbs/tensor/08_fft.ipynb #30973276
 def _need_real(x, name):
     if x._array.dtype.kind == 'c':
-        raise RuntimeError(
-            f'{name} expects a {"real-valued" if name == "rfftn" else "real"} input tensor, but got'
-            f' {TYPE_NAMES[FROM_NUMPY[x._array.dtype].name]}'
-        )
+        words = f'{name} expects a real input tensor, but got '
+        if name == 'rfftn': words = words.replace('real', 'real-valued')
+        if name == 'ihfftn': words = 'Only supports floating-point dtypes, but found: '
+        raise RuntimeError(words + TYPE_NAMES[FROM_NUMPY[x._array.dtype].name])
 
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The transform of a real signal, the redundant half of the last transformed dimension left out."
@@ -158,11 +159,11 @@ def irfftn(input, s=None, dim=None, norm=None, *, out=None):
 def rfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The non-negative frequencies of a real signal."
     _need_real(input, 'rfft')
-    return rfftn(input, None if n is None else (n,), (dim,), norm, out=out)
+    return into(out, rfftn(input, None if n is None else (n,), (dim,), norm))
 
 def irfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The real signal with the given non-negative frequencies."
-    return irfftn(input, None if n is None else (n,), (dim,), norm, out=out)
+    return into(out, irfftn(input, None if n is None else (n,), (dim,), norm))
 
 def rfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
     "`rfftn` over two dimensions."
@@ -179,7 +180,7 @@ def hfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The real transform of a signal with Hermitian symmetry, of which the first half is given."
     x = REGISTRY['conj_physical'](as_complex(input))
     _norm(norm)
-    return irfft(x, n, dim, _reverse[norm], out=out)
+    return into(out, irfft(x, n, dim, _reverse[norm]))
 
 def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The inverse of `hfft`."
@@ -193,7 +194,8 @@ def hfftn(input, s=None, dim=None, norm=None, *, out=None):
     first half along the last dimension is given.
     """
     _norm(norm)
-    return irfftn(REGISTRY['conj_physical'](as_complex(input)), s, dim, _reverse[norm], out=out)
+    made = irfftn(REGISTRY['conj_physical'](as_complex(input)), s, dim, _reverse[norm])
+    return into(out, made)
 
 def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The inverse of `hfftn`."
@@ -228,12 +230,12 @@ def made(array, dtype, device, requires_grad):
 def fftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `fft`, for samples `d` apart."
     if out is not None: dtype = dtype or out.dtype
-    return into(out, made(np.fft.fftfreq(n, d), dtype, device, requires_grad))
+    return into(out, made(np.fft.fftfreq(n, d), dtype, device, requires_grad), 'arange')
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `rfft`, for samples `d` apart."
     if out is not None: dtype = dtype or out.dtype
-    return into(out, made(np.fft.rfftfreq(n, d), dtype, device, requires_grad))
+    return into(out, made(np.fft.rfftfreq(n, d), dtype, device, requires_grad), 'arange')
 
 def fftshift(input, dim=None):
     "The zero frequency moved to the middle."

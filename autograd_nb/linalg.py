@@ -676,16 +676,17 @@ def _extreme(x, ord, dim, keepdim=False):
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None, out=None):
     "A vector norm, or a matrix norm if `dim` names two dimensions or `ord` is given for a matrix."
     need_tensor(A, 'linalg_norm', 'A')
+    if out is not None: return into(out, norm(A, ord, dim, keepdim, dtype=dtype))
     dim = _dims(dim)
-    if ord is None: return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
+    if ord is None: return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if dim is None and A._array.ndim not in (1, 2):
         raise RuntimeError(
             'linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got'
             f' {A._array.ndim}D.'
         )
     if isinstance(dim, tuple) and len(dim) == 2 or dim is None and A._array.ndim == 2:
-        return matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype, out=out)
-    return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
+        return matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype)
+    return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 def cond(A, p=None, *, out=None):
     "The condition number in the norm `p` (2 if None)."

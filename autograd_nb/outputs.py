@@ -40,6 +40,7 @@ EXACT = (
         'alias_copy as_strided_copy '
         'view_copy permute_copy split_copy split_with_sizes_copy unbind_copy unfold_copy t_copy '
         'squeeze_copy unsqueeze_copy transpose_copy select_copy slice_copy detach_copy '
+        'given_dtype '
         'linalg_det linalg_slogdet linalg_cholesky linalg_cholesky_ex linalg_eigh linalg_eigvalsh '
         'linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_qr linalg_vector_norm '
         'linalg_lu_factor linalg_lu_factor_ex linalg_lu_solve linalg_inv linalg_inv_ex '
@@ -49,7 +50,7 @@ EXACT = (
         same,
         'Found dtype {out} but expected {result}',
         'abs ceil conj_physical frac floor softshrink hardshrink gelu neg round sign sgn trunc '
-        'softplus bitwise_not fft_ihfft2 fft_ihfftn clamp_with_numbers',
+        'softplus bitwise_not clamp_with_numbers',
     ),
     Rule(
         same,
@@ -265,7 +266,7 @@ SAFELY_CASTABLE = (
         same_kind,
         '{bare} expects a complex output tensor, but got {out}',
         'fft_fft fft_fftn fft_rfft fft_rfftn fft_ifft fft_ihfft fft_fft2 fft_ifft2 fft_ifftn'
-        ' fft_rfft2',
+        ' fft_rfft2 fft_ihfftn',
     ),
     Rule(
         same_kind,
@@ -294,10 +295,15 @@ RULES = {
 # %% ../nbs/tensor/13_outputs.ipynb #fd581dea
 # these give `out` its shape without a warning
 RESIZED = frozenset(
-    'linspace logspace zeros ones full eye empty addbmm logsigmoid narrow_copy'.split()
+    'linspace logspace zeros ones full eye empty addbmm logsigmoid narrow_copy rand randn randint'
+    ' randperm bernoulli multinomial'.split()
 )
 # these copy a result that they have already: `out` gets its shape, and no layout
-IN_ROWS = frozenset('cholesky cholesky_solve linalg_tensorinv linalg_matrix_power'.split())
+IN_ROWS = frozenset(
+    'cholesky cholesky_solve cholesky_inverse geqrf ormqr lu linalg_eig linalg_householder_product'
+    ' linalg_tensorinv linalg_matrix_power fft_fft fft_ifft fft_fftn fft_rfft fft_rfftn fft_irfft'
+    ' fft_irfftn fft_hfft fft_hfftn fft_ihfft fft_ihfftn'.split()
+)
 # the arguments that may not be `out` itself, because the kernel reads them while it writes
 APART = {
     name: arguments.split()
@@ -313,8 +319,8 @@ APART = {
 UNSPREAD = frozenset('take masked_select index_select nonzero scatter'.split())
 # these read all before they write, and `out` may lie anywhere
 REDUCTIONS = frozenset(
-    'sum mean prod amax amin all any norm linalg_vector_norm logsumexp var std nansum nanmean'
-    ' argmax argmin quantile nanquantile'.split()
+    'sum mean prod amax amin all any norm linalg_norm linalg_vector_norm logsumexp var std nansum'
+    ' nanmean argmax argmin quantile nanquantile'.split()
 )
 
 def refuse_dtype(name, result, out):

@@ -230,3 +230,86 @@ def test_one_number_and_its_place_into_tensors(name, shape):
             getattr(t, name)(t.tensor(3.0), **given, out=out)
         found.append([(tuple(o.shape), o.tolist()) for o in out])
     assert found[0] == found[1]
+
+
+# what has another dtype than was asked for, another shape, or other words: `o(dtype, *shape)` makes the tensor for the result
+SAID = """
+t.sum(x, 0, dtype=t.float32, out=o(t.float64, 3))
+t.mean(x, 0, dtype=t.float64, out=o(t.float32, 3))
+t.mean(x, 0, dtype=t.float64, out=o(t.float64, 3))
+t.prod(x, 0, dtype=t.float64, out=o(t.complex128, 3))
+t.cumsum(x, 0, dtype=t.float64, out=o(t.float32, 2, 3))
+t.cumprod(x, 0, out=o(t.complex64, 2, 3))
+t.inner(x, x, out=o(t.float64, 2, 2))
+t.linalg.norm(x, out=o(t.float64))
+t.linalg.norm(x, 'nuc', out=o(t.float64))
+t.linalg.norm(x, 2, 0, out=o(t.float32, 3))
+t.linalg.norm(x, out=x[0, 0])
+t.fft.rfft(x, out=o(t.float32, 2, 2))
+t.fft.irfft(x, out=o(t.int32, 2, 4))
+t.fft.hfft(x, out=o(t.int32, 2, 4))
+t.fft.hfft2(x, out=o(t.int32, 2, 4))
+t.fft.ifft2(x, out=o(t.float32, 2, 3))
+t.fft.ihfftn(x, out=o(t.complex128, 2, 2))
+t.fft.ihfftn(x, out=o(t.float32, 2, 2))
+t.fft.fft(x, dim=0, out=o(t.complex64, 5))
+t.fft.irfft2(x, out=o(t.float32, 5))
+t.geqrf(x, out=(o(t.float32, 5), o(t.float32, 2)))
+t.cholesky_inverse(x[:, :2], out=o(t.float32, 5))
+t.rand(2, 3, out=o(t.float32, 5)) > 2
+t.randn(2, 3, out=o(t.float32, 5)) > 99
+t.normal(0.0, 1.0, (2, 3), out=o(t.float32, 5)) > 99
+t.normal(0.0, 1.0, (2, 3), out=o(t.float64, 2, 3), dtype=t.float32)
+t.bernoulli(x * 0, out=o(t.float32, 5))
+t.randperm(1, out=o(t.int64, 5))
+t.arange(3, out=o(t.int64, 5))
+t.fft.rfftfreq(5, out=o(t.float32, 5))
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("line", SAID.strip().splitlines())
+def test_what_is_said_of_a_tensor_that_does_not_fit(line):
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                made = eval(line, dict(t=t, x=t.arange(6.0).reshape(2, 3) + 1, o=lambda dtype, *shape, t=t: t.zeros(shape, dtype=dtype)))
+                made = made if isinstance(made, tuple) else (made,)
+                result = [(str(m.dtype)[-8:], tuple(m.shape), m.stride()) for m in made]
+            except (RuntimeError, TypeError) as error:
+                result = type(error), str(error).split("\n")[0]
+        found.append((result, [str(w.message)[:120] for w in said if w.category is UserWarning]))
+    assert found[0] == found[1]
+
+
+PUT_IN = """
+c.remainder_(b)
+c.clamp_max_(b + 0j)
+c.atan2_(b + 0j)
+a.bitwise_and_(b)
+a.lcm_(b)
+c.ge_(b + 0j)
+c.div_(b, rounding_mode='floor')
+c.fmod_(2)
+c.hypot_(c)
+m[0].addcmul_(m, m.T)
+a.bitwise_and_(t.ones(7, 2))
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("line", PUT_IN.strip().splitlines())
+def test_in_place_the_shape_is_looked_at_before_the_dtype(line):
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        a = t.ones(5, 1)
+        with pytest.raises((RuntimeError, NotImplementedError)) as caught:
+            eval(line, dict(t=t, a=a, c=a + 0j, b=t.ones(5), m=a > 0))
+        found.append((caught.type.__name__, str(caught.value).split("\n")[0]))
+    assert found[0] == found[1]

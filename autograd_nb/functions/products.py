@@ -76,7 +76,7 @@ def inner(input, other, *, out=None):
         )
     if input._array.ndim == other._array.ndim == 1: made = F.dot(input, other)
     else: made = tensordot(input, other, ([-1], [-1]))
-    return into(out, rename(made, 'ViewBackward0', pictured=False))
+    return into(out, rename(made, 'ViewBackward0', pictured=False), 'tensordot')
 
 @forms('function method')
 @recorded_as('VdotBackward0')

@@ -29,6 +29,7 @@ from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.names import recorded_as, rename
 from ..layers.replay import constant_input
+from ..outputs import refuse_dtype
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #7fc3eece
 def _dims(dim, axis):
@@ -47,6 +48,11 @@ def _needs_dim(name):
         f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the"
         " reduction dim with the 'dim' argument."
     )
+
+def _agreed(dtype, out):
+    "Sums and products are computed in the dtype of `out`: a `dtype` that is given has to be that."
+    if dtype is not None: refuse_dtype('given_dtype', dtype, out.dtype)
+    return out.dtype
 
 def _in_dtype(input, dtype, out):
     """`input` in the dtype that a sum or product is asked for in. Whole numbers have no gradient:
@@ -88,8 +94,8 @@ def _reduce(name):
         if dim is None and axis is None and name in ('amax', 'amin'):
             dim = ()
             if not input._array.size: raise _needs_dim(name)
-        # sums and products are computed in the dtype of `out`
-        if out is not None and dtype is None and name in ('sum', 'prod'): dtype = out.dtype
+        if out is not None and (dtype is not None or name in ('sum', 'prod')):
+            dtype = _agreed(dtype, out)
         # integers are summed as int64, and bytes answer questions in bytes
         kept = uint8 if name in ('any', 'all') and input._array.dtype == np.uint8 else dtype
         if dtype is not None:
@@ -312,7 +318,7 @@ def _along(name):
     def along(input, dim=None, *, dtype=None, out=None, axis=None):
         need_tensor(input, name)
         if dim is None: dim = _needed(axis, name)
-        if out is not None and dtype is None: dtype = out.dtype
+        if out is not None: dtype = _agreed(dtype, out)
         input = _in_dtype(input, dtype, out)
         if dtype is bool_: refuse_kinds(input, 'b', f'{name}_out_cpu')
         made = op(input, dim=dim_of(dim, input._array.ndim))

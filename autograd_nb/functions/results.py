@@ -62,7 +62,8 @@ def into(out, result, name=None, given=None):
     # an elementwise operation looks at the memory before it looks at sizes
     elementwise = name in REGISTRY and REGISTRY[name].batch is pointwise
     if not resized or elementwise or name in UNSPREAD: _refuse_spread(out)
-    if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
+    if resized and out._array.size and name not in RESIZED:
+        _advise_against_resizing(out, result, name)
     if resized: _resize(out, row_major(result._array) if name in IN_ROWS else result._array)
     announce(out._memory)
     put(out, result._array)
@@ -77,8 +78,17 @@ def _schema_name(frame):
     name, module = frame.f_code.co_name, frame.f_globals['__name__'].rpartition('.')[2]
     return f'{module}_{name}' if module in ('linalg', 'fft') else name
 
-def _advise_against_resizing(out, result):
+def _advise_against_resizing(out, result, name):
     "PyTorch's warning for a tensor `out` that gets memory of another shape for `result`."
+    if name == 'arange':
+        new = result._array.shape
+        words = (
+            f'The number of elements in the out tensor of shape {list(out._array.shape)} is'
+            f' {out._array.size} which does not match the computed number of elements {new[0]}.'
+            ' Note that this may occur as a result of rounding error. The out tensor will be'
+            f' resized to a tensor of shape {new}.'
+        )
+        return warnings.warn(words, UserWarning, stacklevel=4)
     warnings.warn(
         'An output with one or more elements was resized since it had shape'
         f' {list(out._array.shape)}, which does not match the required output shape'

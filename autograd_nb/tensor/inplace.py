@@ -15,7 +15,7 @@ from .. import functions as F
 from ..argument_types import SCALES, refused, todays
 from ..arrays.dtypes import FROM_NUMPY, RANK, TYPE_NAMES
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
-from ..graph.errors import result_type_error
+from ..graph.errors import fits_error, result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
@@ -184,6 +184,17 @@ def _same_size(x, first, second, **kwargs):
         )
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #63fd06a4
+def _refuse_larger(x, args, name):
+    """Raise PyTorch's error if `x` meets its arguments in a larger shape: PyTorch looks at that
+    before it asks what an elementwise operation is for.
+    """
+    op = REGISTRY.get(name[:-1])
+    if op is None or not op.elementwise: return
+    shapes = [a._array.shape for a in args if isinstance(a, TensorBase)]
+    try: shape = np.broadcast_shapes(x._array.shape, *shapes)
+    except ValueError: return  # they do not meet, which others say
+    if shape != x._array.shape: raise fits_error(x, shape)
+
 def _refuse_wider(x, args, name):
     """Raise PyTorch's error if the dtype in which `x` and its arguments meet does not fit into `x`:
     PyTorch looks at that before it asks what the operation is for.
@@ -211,6 +222,7 @@ def _result(x, function, args, kwargs, name, modes):
     """
     try: return _made(x, function, args, kwargs, name, modes)
     except NotImplementedError:
+        _refuse_larger(x, args, name)
         _refuse_wider(x, args, name)
         raise
     except (AttributeError, RuntimeError, TypeError, ValueError):

@@ -42,6 +42,7 @@ from autograd_nb.nn.parameter import (
     Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 )
 from .tensor import Tensor, TypedStorage, UntypedStorage, device as Device
+from .tensor.copying import warn_if_has_hooks
 from .tensor.properties import STRIDED, layout
 
 # %% ../nbs/06_pt_files.ipynb #6ea9751f
@@ -773,10 +774,15 @@ NO_GPU = (
 
 def placed(t, map_location, location='cpu'):
     "`t`, which was saved on the device `location`, on the one that `map_location` asks for."
-    if callable(map_location) and not isinstance(map_location, Device):
+    if not isinstance(map_location, (str, bytes, Device, Mapping, type(None))):
         moved = map_location(t, location)
-        if moved is not None: return moved
-        map_location = None
+        if moved is None: return placed(t, None, location)
+        if not hasattr(moved, '_array'):
+            raise TypeError(
+                'TypedStorage.__init__ received an invalid combination of arguments: map_location'
+                f' gave {type(moved).__name__}, where a storage is wanted.'
+            )
+        return moved
     if isinstance(map_location, bytes): map_location = map_location.decode('ascii')
     if isinstance(map_location, Mapping):
         map_location = map_location.get(location, location)
@@ -1267,6 +1273,7 @@ def _with_state(w, x, state):
 
 # %% ../nbs/06_pt_files.ipynb #471d4a2d
 def _tensor_of(w, x):
+    if x._node is not None: warn_if_has_hooks(x)
     if is_lazy(x):
         w.call('torch.nn.parameter', type(x).__name__, x.requires_grad)
         return w.remember(x)

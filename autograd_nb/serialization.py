@@ -14,13 +14,14 @@ import base64
 import json
 import math
 import mmap
+import operator
 import os
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from contextlib import nullcontext
 from enum import Enum
-from pickle import UnpicklingError
+from pickle import HIGHEST_PROTOCOL, UnpicklingError
 from typing import Any
 
 import ml_dtypes
@@ -39,6 +40,7 @@ from autograd_nb.pt_files import (
     LOADING, NoData, placed, read_old, read_zip, unknown_global, write_old, write_zip
 )
 from .tensor import device as Device
+from .tensor.copying import warn_if_has_hooks
 from .tensor.properties import STRIDED
 
 # %% ../nbs/05_serialization.ipynb #d5c00500
@@ -196,7 +198,8 @@ class _Encoding:
             items = [self.encode(v, (*path, i)) for i, v in enumerate(x)]
             return items if type(x) is list else {'!': _COLLECTIONS[type(x)], 'items': items}
         if isinstance(x, (bytes, bytearray)):
-            return {'!': 'bytes', 'text': base64.b64encode(x).decode()}
+            kind = 'bytes' if isinstance(x, bytes) else 'bytearray'
+            return {'!': kind, 'text': base64.b64encode(x).decode()}
         if isinstance(x, complex): return {'!': 'complex', 'parts': [x.real, x.imag]}
         if isinstance(x, Dtype): return {'!': 'dtype', 'name': x.name}
         if isinstance(x, Device): return {'!': 'device', 'name': str(x)}
@@ -205,6 +208,7 @@ class _Encoding:
 
     def encode_tensor(self, x, path):
         if id(x) in self.seen: return {'!': 'same', 'name': self.seen[id(x)]}
+        if x._node is not None: warn_if_has_hooks(x)
         more = {}
         if is_lazy(x): more['kind'] = type(x).__name__
         elif isinstance(x, Parameter): more['kind'] = 'Parameter'
@@ -278,6 +282,7 @@ def _decode(x, tensors):
             _decode(v, tensors) for v in x['items']
         )
     if kind == 'bytes': return base64.b64decode(x['text'])
+    if kind == 'bytearray': return bytearray(base64.b64decode(x['text']))
     if kind == 'complex': return complex(*x['parts'])
     if kind == 'dtype' and isinstance(getattr(_dtypes, x['name'], None), Dtype):
         return getattr(_dtypes, x['name'])
@@ -318,6 +323,8 @@ def save(
     `_use_new_zipfile_serialization=False` writes PyTorch's older format; the options of pickles
     have no effect."""
     format = format_of(f, format)
+    if operator.index(pickle_protocol) > HIGHEST_PROTOCOL:
+        raise ValueError(f'pickle protocol must be <= {HIGHEST_PROTOCOL}')
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, 'write'):
         raise AttributeError(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute"
@@ -356,6 +363,10 @@ def load(
         raise RuntimeError('Can not safely load weights when explicit pickle_module is specified')
     if pickle_load_args and strict:
         warnings.warn('pickle_load_args only works if `weights_only=False`.', stacklevel=2)
+    known = ('encoding',) if strict else ('encoding', 'errors', 'fix_imports', 'buffers')
+    for name in pickle_load_args:
+        if name not in known:
+            raise TypeError(f'Unpickler.__init__() got an unexpected keyword argument {name!r}')
     encoding = pickle_load_args.get('encoding', 'utf-8')
     path = f if isinstance(f, (str, os.PathLike)) else None
     if path is None and not (hasattr(f, 'read') and hasattr(f, 'seek')):

@@ -921,3 +921,26 @@ def test_jacobians_of_nothing_have_their_shapes(function, shapes):
         return [tuple(t.shape) for r in (*found, scalar) for t in (r if isinstance(r, tuple) else (r,))]
 
     assert tried(torch) == tried(pytorch)
+
+
+def own_leaf(a): return torch.ones(3, requires_grad=True) * a
+
+
+OWN = {
+    "grad": lambda x: grad(lambda a: (own_leaf(a) ** 2).sum())(x),
+    "pulled back": lambda x: vjp(own_leaf, x)[1](x)[0],
+    "result": lambda x: vjp(own_leaf, x)[0],
+    "aux": lambda x: grad(lambda a: (a.sum(), own_leaf(a)), has_aux=True)(x)[1],
+    "tangent": lambda x: jvp(own_leaf, (x,), (x,))[1],
+    "jacrev": lambda x: jacrev(own_leaf)(x),
+    "jacfwd": lambda x: jacfwd(own_leaf)(x),
+    "hessian": lambda x: hessian(lambda a: (own_leaf(a) ** 2).sum())(x),
+    "vmap": lambda x: vmap(grad(lambda a: (own_leaf(a) ** 2).sum()))(x.expand(2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_leaves_made_inside_have_no_gradients_outside(name):
+    assert not OWN[name](torch.ones(3)).requires_grad
+    w = torch.ones(3, requires_grad=True)
+    assert grad(lambda a: (own_leaf(a) * w * a).sum())(torch.ones(3)).requires_grad

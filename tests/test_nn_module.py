@@ -295,3 +295,12 @@ def test_lazy_buffers_change_their_dtype():
     norm = autograd_nb.nn.LazyBatchNorm1d().double()
     assert norm.running_mean.dtype is norm.running_var.dtype is autograd_nb.float64 and norm.num_batches_tracked.dtype is autograd_nb.int64
     assert norm(autograd_nb.ones(3, 2, dtype=autograd_nb.float64)).dtype is autograd_nb.float64
+
+
+def test_as_many_lengths_as_sequences():
+    from autograd_nb.nn.utils.rnn import unpad_sequence
+
+    x = autograd_nb.ones(3, 2)
+    assert [len(s) for s in unpad_sequence(x, autograd_nb.tensor([3, 1]))] == [3, 1]
+    with pytest.raises(ValueError): unpad_sequence(x, autograd_nb.tensor([3]))
+    with pytest.raises(AttributeError, match="no attribute 'device'"): unpad_sequence(x, [3, 1])

@@ -729,3 +729,22 @@ def test_state_lies_as_its_parameter(name):
     for (strides, values), (found_strides, found) in zip(trained(torch), trained(autograd_nb), strict=True):
         assert found_strides == strides
         np.testing.assert_allclose(found, values, 1e-4, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["Adamax", "NAdam", "RAdam"])
+def test_numbers_as_tensors(name):
+    tensor, ends = autograd_nb.tensor, []
+    plain = {"momentum_decay": .25} if name == "NAdam" else {}
+    for options in (
+        {"betas": (.5, .75), **plain},
+        {"betas": (tensor(.5), tensor(.75)), **{k: tensor(v) for k, v in plain.items()}},
+        {"betas": (tensor(.5), .75), **plain},
+    ):
+        p = autograd_nb.nn.Parameter(autograd_nb.arange(1., 4))
+        optimizer = getattr(autograd_nb.optim, name)([p], **options)
+        for _ in range(7):
+            optimizer.zero_grad()
+            (p**2).sum().backward()
+            optimizer.step()
+        ends.append(p.tolist())
+    assert ends[0] == ends[1] == ends[2] != [1, 2, 3]

@@ -290,3 +290,30 @@ def test_every_length_of_table_is_read():
         t.save({"a" * (k + 1): t.ones(2)}, file)
         file.seek(0)
         assert list(t.load(file)) == ["a" * (k + 1)]
+
+
+def test_arguments_that_are_refused_and_what_comes_back():
+    file = io.BytesIO()
+    for protocol, error in ((pickle.HIGHEST_PROTOCOL + 1, ValueError), ("a", TypeError)):
+        with pytest.raises(error): torch_nb.save(torch_nb.ones(1), file, pickle_protocol=protocol)
+    torch_nb.save([bytearray(b"ab"), b"ab"], file)
+    raw = file.getvalue()
+    assert [type(x) for x in torch_nb.load(io.BytesIO(raw))] == [bytearray, bytes]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        torch_nb.load(io.BytesIO(raw), weights_only=False, other=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'errors'"):
+        with pytest.warns(UserWarning, match="pickle_load_args"):
+            torch_nb.load(io.BytesIO(raw), weights_only=True, errors="strict")
+
+
+@pytest.mark.parametrize("format", ["pt", "safetensors"])
+def test_places_that_are_none_and_hooks_that_are_lost(format):
+    file, w = io.BytesIO(), torch_nb.ones(2, requires_grad=True)
+    w.register_hook(lambda g: g)
+    with pytest.warns(UserWarning, match="backward hook .* on tensor will not be serialized"):
+        torch_nb.save(w, file, format=format)
+    raw = file.getvalue()
+    for place in (3, lambda storage, location: 3):
+        with pytest.raises(TypeError): torch_nb.load(io.BytesIO(raw), map_location=place)
+    for place in (lambda storage, location: None, lambda storage, location: storage):
+        assert torch_nb.load(io.BytesIO(raw), map_location=place).tolist() == [1, 1]

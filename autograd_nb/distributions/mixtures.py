@@ -37,7 +37,7 @@ class MixtureSameFamily(Distribution):
             )
         if not isinstance(component_distribution, Distribution):
             raise ValueError(
-                'The Component distribution need to be an instance of'
+                'The Component distribution needs to be an instance of'
                 ' torch.distributions.Distribution'
             )
         self._mixture_distribution, self._component_distribution = (

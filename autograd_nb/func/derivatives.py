@@ -56,6 +56,13 @@ def _foreign(edges, own):
             if e is not None: todo.append(node_at(e))
     return False
 
+def _free(x, level):
+    "`x` as it leaves `level`: without a history in which all leaves were made inside."
+    inner = x
+    while inner.__class__ is KINDS['Batched']: inner = inner._value
+    if not level.made or inner.__class__ in WRAPPERS or not isinstance(x, TensorBase): return x
+    return x if inner._node is None or _foreign([inner._node], level.made) else x.detach()
+
 def _enclosed(func, given):
     """The tensors that a function can find outside of itself, by id: in its closure, among its
     globals and defaults, and in what these hold, such as modules, lists and leaves with gradients;
@@ -176,7 +183,7 @@ class _Passage:
         self.kinds = [(tuple(o.shape), o._array.dtype) for o in outs]
         if self.ordinary:
             self.shared = any(x._node is not None for x in self.given) or _foreign(
-                [e for e in self.starts if e is not None], set(self.edges)
+                [e for e in self.starts if e is not None], {*self.edges, *self.level.made}
             )
 
 # %% ../../nbs/func/02_derivatives.ipynb #5a1825e6
@@ -202,12 +209,13 @@ class _Pulling:
         return x.__class__ is KINDS['Recorded'] and x._level is self.level
 
     def _left(self, x):
-        if not self.ordinary: return x._value if self._mine(x) else x
+        if not self.ordinary: return _free(x._value if self._mine(x) else x, self.level)
         if x._node is None: return x
         if not self.outer: return x.detach()
         return (
             x
-            if any(g._node is not None for g in self.given) or _foreign([x._node], set(self.edges))
+            if any(g._node is not None for g in self.given)
+            or _foreign([x._node], {*self.edges, *self.level.made})
             else x.detach()
         )
 
@@ -242,7 +250,7 @@ class _Pull:
             out.append(
                 _zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g)
             )
-        return out
+        return out if self.ordinary else [_free(g, self.level) for g in out]
 
 take_topics(Trace, (_Passage, _Pulling, _Pull))
 
@@ -443,9 +451,10 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
                     'jvp(f, primals, tangents, strict=True): The output of f is independent of the'
                     ' inputs. This is not allowed with strict=True.'
                 )
-            primal = [o._value if mine(o) else o for o in outs]
-            tangent = [o._tangent if mine(o) else _zeros(o) for o in outs]
-            aux = tree_map(lambda x: x._value if mine(x) else x, aux)
+            free = lambda x: _free(x, level)
+            primal = [free(o._value if mine(o) else o) for o in outs]
+            tangent = [free(o._tangent) if mine(o) else _zeros(o) for o in outs]
+            aux = tree_map(lambda x: free(x._value if mine(x) else x), aux)
     finally:
         TANGENTS.on = before
         LOCAL.modes.change(**inference)

@@ -35,11 +35,13 @@ def check_rate(lr, foreach=None, capturable=False):
     if isinstance(lr, TensorBase) and foreach and not capturable:
         raise ValueError('lr as a Tensor is not supported for capturable=False and foreach=True')
 
-def check_betas(betas, foreach=None, capturable=False):
-    "Raise ValueError unless both `betas` lie between 0 and 1 (excluded)."
+def check_betas(betas, foreach=None, capturable=False, alike=True):
+    """Raise ValueError unless both `betas` lie between 0 and 1 (excluded). `alike`: one is a tensor
+    only if both are.
+    """
     betas = betas[0], betas[1]
     tensors = [isinstance(b, TensorBase) for b in betas]
-    if any(tensors) and not all(tensors):
+    if alike and any(tensors) and not all(tensors):
         raise ValueError('betas must be either both floats or both Tensors')
     for i, beta in enumerate(betas):
         if tensors[i]:
@@ -449,7 +451,7 @@ class Adamax(Elementwise):
     ):
         check('lr', lr, what='learning rate')
         check('epsilon value', eps)
-        check_betas(betas)
+        check_betas(betas, alike=False)
         check('weight_decay value', weight_decay)
         super().__init__(
             params,
@@ -462,7 +464,7 @@ class Adamax(Elementwise):
     def remembered(self, group): return 'exp_avg', 'exp_inf'
 
     def numbers(self, group, step):
-        b1, b2 = group['betas']
+        b1, b2 = map(number, group['betas'])
         return number(group['lr']) / (1 - b1**step), 1 - b1, b2, group['eps'], group['weight_decay']
 
     def update(self, group, n, p, g, states, t, u, fresh):
@@ -491,7 +493,7 @@ class NAdam(Elementwise):
     ):
         check('lr', lr, what='learning rate')
         check('epsilon value', eps)
-        check_betas(betas)
+        check_betas(betas, alike=False)
         for name, value in (
             ('weight_decay value', weight_decay),
             ('momentum_decay value', momentum_decay),
@@ -517,10 +519,9 @@ class _NAdamStep:
         held['mu_product'] = tensor_like(np.ones((), counting_dtype()))
 
     def numbers(self, group, step, products):
-        lr, (b1, b2), decay = number(group['lr']), group['betas'], group['weight_decay']
-        mu, following = (
-            b1 * (1 - 0.5 * 0.96 ** (k * group['momentum_decay'])) for k in (step, step + 1)
-        )
+        lr, decay = number(group['lr']), group['weight_decay']
+        (b1, b2), slow = map(number, group['betas']), number(group['momentum_decay'])
+        mu, following = (b1 * (1 - 0.5 * 0.96 ** (k * slow)) for k in (step, step + 1))
         products *= mu
         product = products.item(0)
         return (
@@ -566,7 +567,7 @@ class RAdam(Elementwise):
     ):
         check('lr', lr, what='learning rate')
         check('epsilon value', eps)
-        check_betas(betas)
+        check_betas(betas, alike=False)
         check('weight_decay value', weight_decay)
         super().__init__(
             params,
@@ -584,8 +585,8 @@ class _RAdamStep:
     def remembered(self, group): return 'exp_avg', 'exp_avg_sq'
 
     def numbers(self, group, step):
-        lr, (b1, b2), decay = number(group['lr']), group['betas'], group['weight_decay']
-        rest = 1 - b2**step
+        lr, (b1, b2) = number(group['lr']), map(number, group['betas'])
+        decay, rest = group['weight_decay'], 1 - b2**step
         longest = 2 / (1 - b2) - 1
         # how many gradients the average of squares stands for
         length = longest - 2 * step * b2**step / rest

@@ -15,7 +15,9 @@ class Interpreter:
 
     `depth`: its number, from 1 for the outermost. `alive`: False once it has ended. `outside`:
     whether operations were recorded where it began: what happens to the values inside its wrappers
-    is recorded, or not, as it was there. `strict`: it is a function transform, in which some
+    is recorded, or not, as it was there. `made`: the nodes of the leaves that came into being
+    while it was at work: they are the function's own, and what leaves it has no gradients by them.
+    `strict`: it is a function transform, in which some
     methods of tensors are refused (forward mode by itself is not). `wraps`: its values are
     wrappers. `reverse`: it goes backward.
     """
@@ -29,7 +31,7 @@ class Interpreter:
         modes = LOCAL.modes
         if modes.saving is not None and self.reverse: raise RuntimeError(SAVED_HOOKS)
         self.depth, self.alive = len(modes.transforms) + 1, True
-        self.outside, self.promoted = modes.grad, []
+        self.outside, self.promoted, self.made = modes.grad, [], set()
         self.before = modes.change(
             transforms=(*modes.transforms, self),
             **(dict(refusal=SAVED_HOOKS) if self.reverse else {}),

@@ -32,6 +32,9 @@ class Transforms(Layer):
         out = dispatch(call.op, call.args, call.statics)
         return inner(call) if out is NotImplemented else out
 
+    def leaf(self, node):
+        for level in LOCAL.modes.transforms: level.made.add(node)
+
 # in this notebook, operations go on using the exported module
 if __name__ != '__main__': LAYERS.plug('transforms', Transforms())
 

@@ -15,7 +15,6 @@ from ... import functions as F
 from ...arrays.cupy_backend import is_on_device, to_device_of
 from ...arrays.dtypes import DTYPES
 from ...arrays.topics import take_topics
-from ...creation import as_tensor
 from ...graph.node import TensorBase, tensor_like
 from ...layers.replay import escapes
 
@@ -199,8 +198,12 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='
 
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
     "The sequences of a padded batch, each cut to its length, as a list of copies."
+    if not isinstance(lengths, TensorBase):
+        raise AttributeError(f"'{type(lengths).__name__}' object has no attribute 'device'")
     x = padded_sequences if batch_first else F.transpose(padded_sequences, 0, 1)
-    there = as_tensor(lengths).cpu()._array[:, None] > np.arange(x.shape[1])
+    if len(lengths) != len(x):
+        raise ValueError(f'{len(x)} sequences, but {len(lengths)} lengths')
+    there = lengths.cpu()._array[:, None] > np.arange(x.shape[1])
     there = tensor_like(to_device_of(there, x._array))
     return [sequence[mask] for sequence, mask in zip(x, there)]
 

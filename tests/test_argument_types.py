@@ -570,3 +570,33 @@ def test_functions_looked_at_late_refuse_in_pytorchs_words(call):
             eval(call, {"torch": library, "F": library.nn.functional, "x": library.arange(32.0), "i": library.ones(1, 1, 4, 4)})
         found.append((raised.type, str(raised.value).splitlines()[0]))
     assert found[0][0] is found[1][0] and found[1][1].startswith(found[0][1]), found
+
+
+# Numbers and arrays of NumPy beside signs ---------------------------------------------------------------------
+
+BESIDE_SIGNS = (
+    "np.float32(2) - w", "np.float32(2) / w", "np.float32(2) ** w", "np.int64(2) * w", "np.int64(2) - k", "np.int64(7) // x", "np.float32(7) % x", "np.bool_(True) + k", "k - np.bool_(True)",
+    "np.bool_(True) - k", "np.bool_(True) * m", "np.modf(x)", "np.frexp(x)", "np.divmod(x, n)", "divmod(x, n)", "x * n.astype('>f4')", "x / np.array(['a', 'b', 'c'])", "x + n.astype(object)",
+    "x + np.array([None])", "np.array([None]) - x", "x * np.str_('a')", "x == np.str_('a')", "x + np.datetime64('2020')", "x.mul(np.array(['a']))", "torch.from_numpy(n.astype(object))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", BESIDE_SIGNS)
+def test_numbers_and_arrays_of_numpy_beside_signs(call):
+    torch = pytest.importorskip("torch")
+
+    def seen(value):
+        if isinstance(value, tuple):
+            return [seen(each) for each in value]
+        if not hasattr(value, "grad_fn"):
+            return repr(value)
+        return str(value.dtype).split(".")[-1], value.tolist(), value.grad_fn and value.grad_fn.name()
+
+    def attempt(library):
+        names = dict(x=library.tensor([1.0, 2.0, 3.0]), w=library.tensor([1.0, 2.0], requires_grad=True), k=library.arange(3), m=library.tensor([True, False]))
+        try:
+            return seen(eval(call, names | {"torch": library, "np": np, "n": np.array([1.0, 4.0, 2.0])}))
+        except TypeError as error:
+            return type(error).__name__, str(error)[:25]
+
+    assert attempt(ours) == attempt(torch)

@@ -107,8 +107,9 @@ def from_numpy_dtype(d):
     found = FROM_NUMPY.get(d)
     if found is None: found = FROM_NUMPY.get(np.dtype(d).newbyteorder('='))
     if found is None:
+        kind = np.dtype(d).type.__name__
         raise TypeError(
-            f"can't convert np.ndarray of type {getattr(d, 'type', d)}. The only supported types"
+            f"can't convert np.ndarray of type numpy.{kind}. The only supported types"
             " are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8,"
             " uint64, uint32, uint16, uint8, and bool."
         )

@@ -6,9 +6,9 @@
 __all__ = ['is_operand', 'is_value', 'is_foreign', 'takes_number', 'from_user', 'unfit', 'from_sign']
 
 # %% ../../nbs/layers/23_arguments.ipynb #7338c1cc
-from numpy import generic, ndarray
+from numpy import bool_, generic, ndarray
 
-from ..arrays.dtypes import scalar_dtype
+from ..arrays.dtypes import FROM_NUMPY, scalar_dtype
 from ..arrays.numpy_backend import constant, is_array
 from ..graph.apply import apply
 from ..graph.errors import unfit_operand
@@ -19,7 +19,9 @@ from ..graph.op import TRAITS, Op
 # %% ../../nbs/layers/23_arguments.ipynb #472bde72
 def is_operand(a):
     "Whether `a`, which is no tensor, may stand beside one."
-    return isinstance(a, (int, float, complex, ndarray, generic)) or is_array(a)
+    if isinstance(a, ndarray): return a.dtype in FROM_NUMPY
+    if isinstance(a, generic): return a.dtype.kind in 'biufcV'
+    return isinstance(a, (int, float, complex)) or is_array(a)
 
 def is_value(a):
     "Whether `a` is a tensor, or may stand beside one."
@@ -63,4 +65,5 @@ def from_sign(self, x, other, **statics):
     method for the sign (`__radd__` ...).
     """
     if isinstance(other, TensorBase): return apply(self, (x, other), statics)
+    if other.__class__ is bool_: other = float(other)
     return NotImplemented if is_foreign(other) else self.from_user(x, other, **statics)

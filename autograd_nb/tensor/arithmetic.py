@@ -6,8 +6,6 @@
 __all__ = ['Operators', 'advise_number', 'Transposed', 'ComplexParts']
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #323825d9
-import numpy as np
-
 from .. import functions as F
 from ..argument_types import warn_once
 from ..arrays.numpy_backend import is_array
@@ -58,12 +56,13 @@ class Operators:
         return F.underivable(made, 'aten::remainder', self)
 
     def __rtruediv__(self, other):
-        if isinstance(other, np.ndarray): return REGISTRY['div'].call(as_operand(other), self)
-        return F.rdiv(self, other) if is_value(other) else NotImplemented
+        if not is_value(other): return NotImplemented
+        if is_array(other): return REGISTRY['div'].call(as_operand(other), self)
+        return F.rdiv(self, other)
 
     def __rsub__(self, other):
-        if isinstance(other, np.ndarray): return REGISTRY['sub'].call(as_operand(other), self)
-        return _rsub(self, other)
+        if not (is_array(other) and is_value(other)): return _rsub(self, other)
+        return REGISTRY['sub'].call(as_operand(other), self)
 
     def __pos__(self): return self
 

@@ -11,11 +11,13 @@ import numpy as np
 
 from ..argument_types import warn_once
 from ..arrays.cupy_backend import fetch, is_on_device
+from ..arrays.dtypes import from_numpy_dtype
 from ..functions import as_operand
 from ..graph.errors import called, item_error, numpy_error, teach
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
+from ..layers.arguments import is_value
 from ..layers.conjugate_views import PLAIN, bits_of, note_of
 from ..layers.replay import escapes
 
@@ -147,6 +149,27 @@ class NumpyProtocol:
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #5238cb9a
 # ufunc -> the operation it stands for
 UFUNCS = {op.ufunc: op for op in REGISTRY.values() if op.ufunc is not None}
+# ufunc -> the tensor's method where a number of NumPy's stands on the left of a sign
+_BEHIND = {
+    np.add: '__radd__', np.subtract: '__rsub__', np.multiply: '__rmul__',
+    np.divide: '__rtruediv__', np.power: '__rpow__', np.floor_divide: '__rfloordiv__',
+    np.remainder: '__rmod__',
+}
+
+def _of_two(ufunc, x, y):
+    "A function of NumPy as the operation that it stands for, if it does for these operands."
+    if not (is_value(x) and is_value(y)): return NotImplemented
+    number = isinstance(x, np.generic)
+    if number and ufunc in _BEHIND: return getattr(y, _BEHIND[ufunc])(x)
+    op = UFUNCS.get(ufunc)
+    if op is None: return NotImplemented
+    if number: x = as_operand(x, y)
+    return op.call(*[as_operand(v) if isinstance(v, np.ndarray) else v for v in (x, y)])
+
+def _as_tensor(result):
+    if isinstance(result, tuple): return tuple(map(_as_tensor, result))
+    if not isinstance(result, (np.ndarray, np.generic)): return result
+    return tensor_like(np.asarray(result, from_numpy_dtype(result.dtype).numpy))
 
 class Ufuncs:
     "Functions of NumPy that are given a tensor."
@@ -155,24 +178,12 @@ class Ufuncs:
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         "`array * tensor` is the tensor's business, and `np.sqrt(tensor)` gives a tensor."
-        op = UFUNCS.get(ufunc)
-        if method == '__call__' and op is not None and not kwargs and len(inputs) == 2:
-            return op.call(
-                *[
-                    as_operand(v) if isinstance(v, np.ndarray) else v
-                    for v in (
-                        inputs
-                        if isinstance(inputs[0], TensorBase) or isinstance(inputs[0], np.ndarray)
-                        else (as_operand(inputs[0], inputs[1]), inputs[1])
-                    )
-                ]
-            )
+        if method == '__call__' and not kwargs and len(inputs) == 2:
+            made = _of_two(ufunc, *inputs)
+            if made is not NotImplemented: return made
         if 'out' in kwargs: return NotImplemented
-        result = getattr(ufunc, method)(
-            *[v.numpy() if isinstance(v, TensorBase) else v for v in inputs], **kwargs
-        )
-        return (
-            tensor_like(np.asarray(result))
-            if isinstance(result, (np.ndarray, np.generic))
-            else result
+        return _as_tensor(
+            getattr(ufunc, method)(
+                *[v.numpy() if isinstance(v, TensorBase) else v for v in inputs], **kwargs
+            )
         )

@@ -12,6 +12,7 @@ from ..arrays.numpy_backend import is_array
 from ..functions import as_operand
 from ..layers.arguments import is_value
 from ..layers.names import rename
+from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #ed3f7146
@@ -31,7 +32,8 @@ class Operators:
     __matmul__ = F.matmul_sign
 
     def __rmatmul__(self, other):
-        return F.matmul(as_operand(other), self) if is_array(other) else NotImplemented
+        if not isinstance(other, TensorBase) and not is_array(other): return NotImplemented
+        return F.matmul(as_operand(other), self)
 
     def __floordiv__(self, other):
         try: return F.floor_divide(self, other)
@@ -53,6 +55,7 @@ class Operators:
     def __rmod__(self, other):
         if not is_value(other): return NotImplemented
         made = REGISTRY['remainder'].call(as_operand(other, self), self)
+        if isinstance(other, TensorBase): return made
         return F.underivable(made, 'aten::remainder', self)
 
     def __rtruediv__(self, other):

@@ -197,9 +197,7 @@ class _Encoding:
         if type(x) in _COLLECTIONS:
             items = [self.encode(v, (*path, i)) for i, v in enumerate(x)]
             return items if type(x) is list else {'!': _COLLECTIONS[type(x)], 'items': items}
-        if isinstance(x, (bytes, bytearray)):
-            kind = 'bytes' if isinstance(x, bytes) else 'bytearray'
-            return {'!': kind, 'text': base64.b64encode(x).decode()}
+        if isinstance(x, (bytes, bytearray)): return _encoded(x)
         if isinstance(x, complex): return {'!': 'complex', 'parts': [x.real, x.imag]}
         if isinstance(x, Dtype): return {'!': 'dtype', 'name': x.name}
         if isinstance(x, Device): return {'!': 'device', 'name': str(x)}
@@ -236,6 +234,10 @@ _COLLECTIONS = {list: 'list', tuple: 'tuple', set: 'set', frozenset: 'frozenset'
 _MAPPINGS = dict(ordered=OrderedDict, counter=Counter, dict=Mapping)
 _OF_BUFFERS = '_is_buffer', 'persistent'  # what the kind of a tensor says already
 _LAZY = {c.__name__: c for c in (UninitializedParameter, UninitializedBuffer)}
+
+def _encoded(x):
+    kind = 'bytes' if isinstance(x, bytes) else 'bytearray'
+    return {'!': kind, 'text': base64.b64encode(x).decode()}
 
 def _cannot_be_saved(x, path):
     "The error for an object that is no data, with the remedy."

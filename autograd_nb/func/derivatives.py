@@ -56,13 +56,6 @@ def _foreign(edges, own):
             if e is not None: todo.append(node_at(e))
     return False
 
-def _free(x, level):
-    "`x` as it leaves `level`: without a history in which all leaves were made inside."
-    inner = x
-    while inner.__class__ is KINDS['Batched']: inner = inner._value
-    if not level.made or inner.__class__ in WRAPPERS or not isinstance(x, TensorBase): return x
-    return x if inner._node is None or _foreign([inner._node], level.made) else x.detach()
-
 def _enclosed(func, given):
     """The tensors that a function can find outside of itself, by id: in its closure, among its
     globals and defaults, and in what these hold, such as modules, lists and leaves with gradients;
@@ -80,6 +73,14 @@ def _enclosed(func, given):
             if v.__class__ not in WRAPPERS and v._node.__class__ is AccumulateGrad:
                 todo.append(v.grad)
     return found
+
+# %% ../../nbs/func/02_derivatives.ipynb #90fbdc3b
+def _free(x, level):
+    "`x` as it leaves `level`: without a history in which all leaves were made inside."
+    inner = x
+    while inner.__class__ is KINDS['Batched']: inner = inner._value
+    if not level.made or inner.__class__ in WRAPPERS or not isinstance(x, TensorBase): return x
+    return x if inner._node is None or _foreign([inner._node], level.made) else x.detach()
 
 # %% ../../nbs/func/02_derivatives.ipynb #23ee52bf
 _MANY = 5000

@@ -196,6 +196,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='
         filled.append(s)
     return F.stack(filled, 0 if batch_first else 1)
 
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #fc9edc1d
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
     "The sequences of a padded batch, each cut to its length, as a list of copies."
     if not isinstance(lengths, TensorBase):

@@ -20,7 +20,7 @@ def _refused(other):
     "What an operator answers about an operand: NotImplemented, or the error on its way."
     if is_value(other): raise
     return NotImplemented
-_rsub = REGISTRY['rsub'].behind_sign()
+_rsub, _div = REGISTRY['rsub'].behind_sign(), REGISTRY['div']
 _NOT_WHOLE = '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31
@@ -60,8 +60,7 @@ class Operators:
 
     def __rtruediv__(self, other):
         if not is_value(other): return NotImplemented
-        if is_array(other): return REGISTRY['div'].call(as_operand(other), self)
-        return F.rdiv(self, other)
+        return _div.call(as_operand(other), self) if is_array(other) else F.rdiv(self, other)
 
     def __rsub__(self, other):
         if not (is_array(other) and is_value(other)): return _rsub(self, other)

@@ -17,7 +17,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, announced, bind
 from ..graph.op import REGISTRY
 from ..printing import format_tensor
-from .arithmetic import ComplexParts, Operators, Transposed
+from .arithmetic import ComplexParts, Operators, SingleSigns, Transposed
 from .conversion import Numbers, NumpyProtocol, Scalars, Ufuncs
 from .copying import DeepCopy, Pickling
 from .detaching import Data, Detaching, ViewFacts
@@ -105,7 +105,8 @@ TOPICS = (
     Backward, Gradient,
     GradDtype, TensorHooks, HookTables, Detaching, Data, ViewFacts, Numbers, Scalars,
     NumpyProtocol, Ufuncs, Moving, Types, Dtypes, Places, Pinned, Copies, Pickling, DeepCopy,
-    Reading, StraightPut, Fitting, Writing, Operators, Transposed, ComplexParts, Filling,
+    Reading, StraightPut, Fitting, Writing, Operators, SingleSigns, Transposed, ComplexParts,
+    Filling,
     Replacing, Copying, RandomNumbers, RandomTruths, Multinomial, NewTensors, NewTensor,
 )
 

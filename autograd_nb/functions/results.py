@@ -62,8 +62,7 @@ def into(out, result, name=None, given=None):
     # an elementwise operation looks at the memory before it looks at sizes
     elementwise = name in REGISTRY and REGISTRY[name].batch is pointwise
     if not resized or elementwise or name in UNSPREAD: _refuse_spread(out)
-    if resized and out._array.size and name not in RESIZED:
-        _advise_against_resizing(out, result, name)
+    if resized and name not in RESIZED: _advise_against_resizing(out, result, name)
     if resized: _resize(out, row_major(result._array) if name in IN_ROWS else result._array)
     announce(out._memory)
     put(out, result._array)
@@ -80,6 +79,7 @@ def _schema_name(frame):
 
 def _advise_against_resizing(out, result, name):
     "PyTorch's warning for a tensor `out` that gets memory of another shape for `result`."
+    if not out._array.size: return
     if name == 'arange':
         new = result._array.shape
         words = (
@@ -99,6 +99,7 @@ def _advise_against_resizing(out, result, name):
         stacklevel=4,
     )
 
+# %% ../../nbs/tensor/functions/02_results.ipynb #eead0a47
 def _refuse_spread(out):
     "Raise PyTorch's error if elements of `out` share memory."
     if 0 in out._memory.strides and spread(out._memory):

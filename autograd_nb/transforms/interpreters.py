@@ -15,10 +15,9 @@ class Interpreter:
 
     `depth`: its number, from 1 for the outermost. `alive`: False once it has ended. `outside`:
     whether operations were recorded where it began: what happens to the values inside its wrappers
-    is recorded, or not, as it was there. `made`: the nodes of the
-    leaves that the function made. `strict`: it is a function transform, in which some
-    methods of tensors are refused (forward mode by itself is not). `wraps`: its values are
-    wrappers. `reverse`: it goes backward.
+    is recorded, or not, as it was there. `made`: the nodes of the leaves that the function made.
+    `strict`: it is a function transform, in which some methods of tensors are refused (forward mode
+    by itself is not). `wraps`: its values are wrappers. `reverse`: it goes backward.
     """
 
     strict, wraps, reverse = True, True, False

@@ -25,7 +25,7 @@ from autograd_nb.tensor.filling import (
     Copying, RandomNumbers, RandomTruths, Filling, Multinomial, Replacing
 )
 from autograd_nb.tensor.gradients import (
-    Backward, GradDtype, GradFn, Gradient, HookTables, Leaves, Receiving, Recording,
+    Backward, GradDtype, GradFn, Gradient, HookTables, BecomingLeaf, Leaves, Receiving,
     RequiresGrad, TensorHooks
 )
 from .indexing import Fitting, Reading, StraightPut, Writing
@@ -101,7 +101,7 @@ class Tensor(TensorBase):
 
 # %% ../../nbs/tensor/03_tensor.ipynb #674b2000
 TOPICS = (
-    MemoryMethods, Facts, Sizes, Printing, RequiresGrad, Recording, Leaves, Receiving, GradFn,
+    MemoryMethods, Facts, Sizes, Printing, RequiresGrad, BecomingLeaf, Leaves, Receiving, GradFn,
     Backward, Gradient,
     GradDtype, TensorHooks, HookTables, Detaching, Data, ViewFacts, Numbers, Scalars,
     NumpyProtocol, Ufuncs, Moving, Types, Dtypes, Places, Pinned, Copies, Pickling, DeepCopy,

@@ -15,21 +15,22 @@ class Interpreter:
 
     `depth`: its number, from 1 for the outermost. `alive`: False once it has ended. `outside`:
     whether operations were recorded where it began: what happens to the values inside its wrappers
-    is recorded, or not, as it was there. `made`: the nodes of the leaves that the function made.
-    `strict`: it is a function transform, in which some methods of tensors are refused (forward mode
-    by itself is not). `wraps`: its values are wrappers. `reverse`: it goes backward.
+    is recorded, or not, as it was there. `strict`: it is a function transform, in which some
+    methods of tensors are refused (forward mode by itself is not). `wraps`: its values are
+    wrappers. `reverse`: it goes backward.
     """
 
     strict, wraps, reverse = True, True, False
     enclosed = ()  # the tensors that the function finds outside of itself, by id
     given = ()  # those that it is given, which it may write into
+    made = ()  # the nodes of the leaves that it makes, in a weak set
     memories = None  # the memory of the former less that of the latter, once it is asked for
 
     def __enter__(self):
         modes = LOCAL.modes
         if modes.saving is not None and self.reverse: raise RuntimeError(SAVED_HOOKS)
         self.depth, self.alive = len(modes.transforms) + 1, True
-        self.outside, self.promoted, self.made = modes.grad, [], set()
+        self.outside, self.promoted = modes.grad, []
         self.before = modes.change(
             transforms=(*modes.transforms, self),
             **(dict(refusal=SAVED_HOOKS) if self.reverse else {}),

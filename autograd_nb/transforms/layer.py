@@ -6,6 +6,8 @@
 __all__ = ['dispatch', 'Transforms', 'watch_index']
 
 # %% ../../nbs/transforms/10_layer.ipynb #5e2a09im
+from weakref import WeakSet
+
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import WRAPPERS
 from .wrappers import innermost, settled
@@ -33,7 +35,9 @@ class Transforms(Layer):
         return inner(call) if out is NotImplemented else out
 
     def leaf(self, node):
-        for level in LOCAL.modes.transforms: level.made.add(node)
+        for level in LOCAL.modes.transforms:
+            if not level.made: level.made = WeakSet()
+            level.made.add(node)
 
 # in this notebook, operations go on using the exported module
 if __name__ != '__main__': LAYERS.plug('transforms', Transforms())

@@ -11,7 +11,7 @@ from numpy import asarray, dtype, generic, ndarray
 
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
-from ..arrays.numpy_backend import expand, is_array
+from ..arrays.numpy_backend import expand, is_array, is_half
 from ..graph.modes import LAYERS, Gaps
 from ..graph.node import NEW_KINDS, NEW_TENSORS
 from ..graph.op import TRAITS, Definition, symmetric
@@ -96,7 +96,7 @@ def rounded_gradient(r):
 # %% ../../nbs/layers/12_half.ipynb #728d6a0c
 def is_short(a):
     "Whether `a` is an array of numbers of sixteen bits."
-    return is_array(a) and (a.dtype is BF16 or a.dtype is F16)
+    return is_array(a) and is_half(a)
 
 def widened(a):
     "An operand in float32, if it is of sixteen bits; what was expanded stays so."

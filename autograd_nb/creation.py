@@ -171,6 +171,8 @@ _OF_ARRAYS = (
 
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
+    if data.__class__ is float and dtype is None:  # what programs on scalars give most
+        return np.array(data, get_default_dtype().numpy)
     if isinstance(data, TensorBase): data = data._array
     if is_on_device(data): return data.astype(dtype.numpy if dtype else data.dtype)
     if isinstance(data, (np.ndarray, np.generic)):
@@ -298,11 +300,9 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         escapes(data, 'torch.tensor() (x.detach().clone() can be replayed)')
     dtype, index = _settled(dtype, device)
     array = _array_of(data, dtype)
-    out = tensor_like(array)
-    if pin_memory: out = out.pin_memory()
-    return _finish(
-        out._array, requires_grad, index_like(array) if device_or_default(device) is None else index
-    )
+    if device_or_default(device) is None: index = index_like(array)
+    if pin_memory: array = tensor_like(array).pin_memory()._array
+    return _finish(array, requires_grad, index)
 
 # %% ../nbs/tensor/04_creation.ipynb #3a624d23
 def as_tensor(data, dtype=None, device=None):

@@ -284,7 +284,7 @@ class Plugged:
     def __init__(self):
         self.order, self.plugged = (), {}
         self.epoch, self.stacks = 0, {}  # what was composed, until something changes
-        self.everywhere = None  # what `resident` gives
+        self.everywhere = self.line = None  # what `resident` and `ordered` give
 
     def plug(self, name, layer):
         "Put a layer to its place in the order."
@@ -301,15 +301,15 @@ class Plugged:
 
     def changed(self):
         self.stacks.clear()
-        self.everywhere = None
+        self.everywhere = self.line = None
         self.epoch += 1
 
     def ordered(self):
         "The layers, the outermost first; one that is not in the order goes outside of all others."
-        names = [n for n in self.plugged if n not in self.order] + [
-            n for n in self.order if n in self.plugged
-        ]
-        return [self.plugged[n] for n in names]
+        if self.line is None:
+            place = {name: i for i, name in enumerate(self.order)}
+            self.line = sorted(self.plugged.values(), key=lambda layer: place.get(layer.name, -1))
+        return self.line
 
 # %% ../../nbs/graph/01_modes.ipynb #370cc46c
 class Layers(Plugged):

@@ -93,7 +93,7 @@ class Rule:
             value = out if source[1] == 'out' else values[source[1]]
             return getattr(value._array if isinstance(value, TensorBase) else value, source[2])
 
-        return [take(self.needs[n]) for n in self.positional], {n: statics[n] for n in self.statics}
+        return [take(s) for s in self.needs.values()], {n: statics[n] for n in self.statics}
 
 # %% ../../nbs/graph/03_op.ipynb #bfeba858
 TRAITS = dict(

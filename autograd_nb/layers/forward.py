@@ -43,12 +43,8 @@ def partial_tangent(op, i, t, values, out, statics, rule):
     if op.jvp is multilinear:
         return op(*[t if k == i else v for k, v in enumerate(values)], **statics)
     positional, keywords = op.rules[i].arguments(values, out, statics)
-    part = rule(op.rules[i])(t, *positional, **keywords)
-    return (
-        part
-        if tuple(part.shape) == tuple(out.shape)
-        else REGISTRY['expand'](part, size=tuple(out.shape))
-    )
+    part, shape = rule(op.rules[i])(t, *positional, **keywords), out.shape
+    return part if part.shape == shape else REGISTRY['expand'](part, size=tuple(shape))
 
 # %% ../../nbs/layers/16_forward.ipynb #a11d3f0a
 @added_to(Op, 'tangent')

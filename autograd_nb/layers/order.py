@@ -37,3 +37,4 @@ ORDER = (
     'device',  # finds the kernel for where the arrays live: the innermost
 )
 LAYERS.order = ORDER
+LAYERS.changed()

@@ -22,20 +22,22 @@ _ours, _others = {}, {}
 def caller():
     "The code object and instruction offset of the nearest frame outside this package."
     frame = _getframe(2)  # the one that asks is inside
-    while frame is not None:
-        code = frame.f_code
-        key = id(code)
-        if key in _others: return code, frame.f_lasti
-        if key not in _ours:
-            name = frame.f_globals.get('__name__', '')
-            if name != _package and not name.startswith(_package + '.'):
-                # not to keep alive what was compiled once
-                if len(_others) > 512: _others.clear()
-                _others[key] = code
-                return code, frame.f_lasti
-            _ours[key] = code
+    while id(frame.f_code) in _ours or _inside(frame):
         frame = frame.f_back
-    return None, None
+        if frame is None: return None, None
+    return frame.f_code, frame.f_lasti
+
+def _inside(frame):
+    "Whether a frame runs code of this package, which is noted for the next time."
+    code = frame.f_code
+    if id(code) in _others: return False
+    name = frame.f_globals.get('__name__', '')
+    if name == _package or name.startswith(_package + '.'):
+        _ours[id(code)] = code
+        return True
+    if len(_others) > 512: _others.clear()  # not to keep alive what was compiled once
+    _others[id(code)] = code
+    return False
 
 def locate(code, lasti):
     "'file.py:12' for a code object and an instruction offset, or None."

@@ -20,15 +20,20 @@ def pointwise(op, values, batched, statics):
     they broadcast as the examples would.
     """
     if len(values) == 1: return op(values[0], **statics)
-    ndim = max(len(v.shape) - b for v, b in zip(values, batched) if hasattr(v, 'shape'))
+    ndim, ragged = None, False
+    for v, b in zip(values, batched):
+        n = getattr(v, 'ndim', 0) - b  # of an example; a number has no dimensions
+        if ndim is None: ndim = n
+        elif n != ndim: ndim, ragged = max(n, ndim), True
+    if ragged: values = [_padded(v, ndim) if b else v for v, b in zip(values, batched)]
+    return op.call(*values, **statics)
 
-    def pad(v):
-        missing = ndim + 1 - len(v.shape)
-        return (
-            reshape(v, shape=(v.shape[0],) + (1,) * missing + tuple(v.shape[1:])) if missing else v
-        )
-
-    return op(*[pad(v) if b else v for v, b in zip(values, batched)], **statics)
+def _padded(v, ndim):
+    "A batch whose examples get `ndim` dimensions, the new ones in front."
+    missing = ndim + 1 - v.ndim
+    if not missing: return v
+    size, *example = v.shape
+    return reshape(v, shape=(size, *(1,) * missing, *example))
 
 def shift(dim, ndim):
     """The place, in an array with a batch axis in front, of dimension `dim` of an example with

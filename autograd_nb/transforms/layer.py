@@ -17,12 +17,11 @@ def dispatch(op, args, statics):
     "Apply `op` where some argument may be wrapped; NotImplemented if none is."
     level = innermost(args, statics)
     for a in args:
-        if a.__class__ in WRAPPERS and not a._level.alive:
-            args = [settled(v) for v in args]
-            break
-    else:
-        return NotImplemented if level is None else level.process(op, args, statics)
-    return op.general(*args, **statics) if level is None else level.process(op, args, statics)
+        if a.__class__ not in WRAPPERS or a._level.alive: continue
+        args = [settled(v) for v in args]
+        if level is None: return op.general(*args, **statics)
+        break
+    return NotImplemented if level is None else level.process(op, args, statics)
 
 # %% ../../nbs/transforms/10_layer.ipynb #7d78237c
 class Transforms(Layer):

@@ -95,12 +95,12 @@ def arrays_of(value):
     if isinstance(value, TensorBase): return [value._array]
     return [value] if is_array(value) else []
 
-def _target(value, fixed):
+def _target(value, promote):
     """The (shape, dtype) that the gradient of an input must have; the dtype is None where the
     operation does not convert.
     """
     array = value._array if isinstance(value, TensorBase) else value
-    return (tuple(array.shape), array.dtype if fixed else None) if hasattr(array, 'shape') else None
+    return array.shape, None if promote is None else array.dtype
 
 # %% ../../nbs/transforms/06_records.ipynb #1b8ef7b1
 class GradLevel(Interpreter):
@@ -167,33 +167,32 @@ def level_node(op, values, statics, out, edges, where, level):
     every = op.variadic or len(where) > 1
     node.inputs = tuple(edges[i] for i in where) if every else edges[where[0]]
     given = _promoted(op, values) if op.promote is not None else values
-    targets = [_target(v, op.promote is not None) for v in values]
-    on_device = device.device_of(outs) is not None
+    far = device.device_of(outs) is not None
     if op.variadic:
-        node.plan = [_planned_for_all(op.rules[0], given, out, statics, edges, targets, on_device)]
+        targets = [_target(v, op.promote) for v in values]
+        node.plan = [_planned_for_all(op.rules[0], given, out, statics, edges, targets, far)]
     else:
         node.plan = [
-            _planned(op.rules[i], given, out, statics, edges, targets[i], on_device) for i in where
+            _planned(op.rules[i], given, out, statics, edges, _target(values[i], op.promote), far)
+            for i in where
         ]
     kind = outs[0]._array.dtype.kind
     if kind in NEW_KINDS: NEW_KINDS[kind](node)
     renumber(node)
     node.code, node.lasti = caller()
-    node.shape = tuple(tuple(o.shape) for o in outs) if several else tuple(outs[0].shape)
+    node.shape = tuple([o._array.shape for o in outs]) if several else out._array.shape
     return node
 
 # %% ../../nbs/transforms/06_records.ipynb #36285778
 def _planned(rule, given, out, statics, edges, target, on_device):
     "What a `LevelNode` keeps to run one rule."
 
-    def origin(name):
-        kind = rule.needs[name][0]
-        if kind == 'in': return edges[rule.needs[name][1]]
-        own = kind != 'attr' and name == 'out' and not isinstance(out, tuple)
-        return LevelNode if own else None
-
+    own = None if isinstance(out, tuple) else LevelNode
     positional, keywords = rule.arguments(given, out, statics)
-    origins = [origin(n) for n in rule.positional]
+    origins = [
+        edges[source[1]] if source[0] == 'in' else own if source[0] == 'out' else None
+        for source in rule.needs.values()
+    ]
     return device.rule_of(rule, on_device), positional, origins, keywords, target
 
 def _planned_for_all(rule, given, out, statics, edges, targets, on_device):

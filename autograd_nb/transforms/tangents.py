@@ -14,7 +14,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import BOUND, TensorBase
 from ..graph.op import REGISTRY
 from ..layers import device
-from .batches import in_common_dtype
+from .batches import in_common_dtype, mixed
 from .interpreters import Interpreter
 from .wrappers import at, dual, relate
 
@@ -56,18 +56,12 @@ class _Duals:
     "Values with tangents."
 
     def _dual(self, out, t, op, tangents):
-        if t is None or out._array.dtype.kind in 'biu': return out
-        if tuple(t.shape) != tuple(out.shape):
-            t = REGISTRY['expand'].call(t, size=tuple(out.shape))
-        if t._array.dtype != out._array.dtype:
-            t = REGISTRY['to'].call(
-                (
-                    t
-                    if t._array.dtype.kind != 'c' or out._array.dtype.kind == 'c'
-                    else REGISTRY['real'].call(t)
-                ),
-                dtype=out._array.dtype,
-            )
+        like = out._array
+        if t is None or like.dtype.kind in 'biu': return out
+        if t._array.shape != like.shape: t = REGISTRY['expand'].call(t, size=like.shape)
+        if t._array.dtype != like.dtype:
+            if t._array.dtype.kind == 'c' and like.dtype.kind != 'c': t = REGISTRY['real'].call(t)
+            t = REGISTRY['to'].call(t, dtype=like.dtype)
         # a fresh result has a tangent of its own
         if not op.view and (any(t is given for given in tangents) or _repeats(t)):
             t = REGISTRY['clone'].call(t, order='C')
@@ -116,19 +110,10 @@ def _repeats(t):
 
 def _promoted(op, primals):
     "Inputs in the one dtype in which the operation computes, so that rules need not think of it."
-    if len(primals) < 2: return primals
+    if len(primals) < 2 or not mixed(primals): return primals
     chosen = [
         i
         for i, a in enumerate(primals)
         if a is not None and (op.variadic or op.params[i] not in op.keep)
     ]
-    dtypes = {
-        (
-            primals[i]._array.dtype
-            if isinstance(primals[i], TensorBase)
-            else getattr(primals[i], 'dtype', None)
-        )
-        for i in chosen
-    } - {None}
-    if len(dtypes) < 2: return primals
     return in_common_dtype(op, primals, chosen, primals)

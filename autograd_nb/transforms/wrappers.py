@@ -311,12 +311,12 @@ def innermost(args, statics=()):
     none.
     """
     found = None
-    for a in (*args, *_indices(statics)) if 'index' in statics else args:
+    if 'index' in statics: args = (*args, *_indices(statics))
+    for a in args:
         if a.__class__ is BatchedArray: a = a.tensor
-        if a.__class__ in WRAPPERS:
-            level = a._level
-            if level.alive and (found is None or level.depth > found.depth):
-                found = level
+        if a.__class__ not in WRAPPERS or a._level is found: continue
+        level = a._level
+        if level.alive and (found is None or level.depth > found.depth): found = level
     return found
 
 def relate(out, op, args, statics):

@@ -80,7 +80,7 @@ def reduction_batch(op, values, batched, statics):
     single = dim is None and op.name in ('argmax', 'argmin', 'prod')
     if single:
         return op(reshape(x, shape=(x.shape[0], -1)), **{**statics, 'dim': 1, 'keepdim': False})
-    return op(x, **{**statics, 'dim': shift(None if dim == () else dim, ndim)})
+    return op.call(x, **{**statics, 'dim': shift(None if dim == () else dim, ndim)})
 
 def per_example(values, reduction):
     "Batched losses, summed or averaged ('none': left) example by example."

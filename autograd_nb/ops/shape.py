@@ -19,7 +19,7 @@ def pointwise(op, values, batched, statics):
     """For elementwise operations: pad the shapes of batched inputs behind the batch axis, so that
     they broadcast as the examples would.
     """
-    if len(values) == 1: return op(values[0], **statics)
+    if len(values) == 1: return op.call(values[0], **statics)
     ndim, ragged = None, False
     for v, b in zip(values, batched):
         n = getattr(v, 'ndim', 0) - b  # of an example; a number has no dimensions
@@ -48,7 +48,7 @@ def shifted(*names):
 
     def rule(op, values, batched, statics):
         ndim = len(values[0].shape) - 1
-        return op(values[0], **{**statics, **{n: shift(statics[n], ndim) for n in names}})
+        return op.call(values[0], **{**statics, **{n: shift(statics[n], ndim) for n in names}})
 
     return rule
 
@@ -60,7 +60,7 @@ def all_batched(op, values, batched):
 # %% ../../nbs/ops/01_shape.ipynb #75aaef3a
 def _front(name):
     "A batching rule for operations whose static argument `name` is the shape of the result."
-    return lambda op, values, batched, statics: op(
+    return lambda op, values, batched, statics: op.call(
         values[0], **{**statics, name: (values[0].shape[0], *statics[name])}
     )
 

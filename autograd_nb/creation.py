@@ -981,7 +981,9 @@ def randperm(
         raise NotImplementedError(
             f'"randperm" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
         )
-    if dtype.category == 'int' and n > np.iinfo(dtype.numpy).max + 1:
+    # what fits into 32 bits need not be looked up
+    whole = dtype.category == 'int' and (dtype is not int64 or n >> 32)
+    if whole and n > np.iinfo(dtype.numpy).max + 1:
         name = dtype.name
         raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
     no_out(out)
@@ -990,7 +992,7 @@ def randperm(
         return (
             _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])])
             if shape
-            else _chance(generator, index).permutation(n).astype(dtype.numpy)
+            else _chance(generator, index).permutation(n).astype(dtype.numpy, copy=False)
         )
 
     return into(out, draw(permutations, ()))

@@ -543,9 +543,7 @@ UNEXPLAINED = frozenset(
 # what PyTorch asks nobody about, and what warns with a fixed distance to the line that it names
 UNASKED = frozenset('is_tensor frombuffer index_reduce'.split())
 
-HELPERS = frozenset(
-    'constant_input is_half linear_error may_write overwrite summarise tracked'.split()
-)
+HELPERS = frozenset('constant_input is_half may_write overwrite summarise tracked'.split())
 
 WRITTEN_IN_PYTHON = frozenset('stft unique unique_consecutive'.split())  # yet found in `torch`
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'SCALES', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES',
-           'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'UNASKED',
+           'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'UNASKED', 'HELPERS',
            'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'Told', 'is_due',
            'user_level', 'warn_once', 'todays', 'reordered', 'numbers_first', 'refused_inside', 'explanation', 'Ask',
            'explained', 'explain_functions', 'explain_methods', 'answerable', 'explainable']
@@ -543,6 +543,8 @@ UNEXPLAINED = frozenset(
 # what PyTorch asks nobody about, and what warns with a fixed distance to the line that it names
 UNASKED = frozenset('is_tensor frombuffer index_reduce'.split())
 
+HELPERS = frozenset('constant_input is_half may_write overwrite summarise tracked'.split())
+
 WRITTEN_IN_PYTHON = frozenset('stft unique unique_consecutive'.split())  # yet found in `torch`
 
 CALLED_INSIDE = {   # what PyTorch's sentence names instead of the function
@@ -559,6 +561,8 @@ def explain_functions(namespace, prefix='', but=(), compiled=None):
     for name, function in list(namespace.items()):
         inside = compiled is not None and name not in compiled or name in WRITTEN_IN_PYTHON
         said = prefix + CALLED_INSIDE.get(name, name)
+        # what only helps others would explain again, at each call, what these explain
+        if name in HELPERS or prefix and not declared(said): continue
         late = answerable(name, function, but)
         if late or explainable(name, function, None if inside else said):
             namespace[name] = explained(function, said, inside=inside, late=late)

@@ -23,7 +23,7 @@ from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
     get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
 )
-from .arrays.random import F4, F8, default_generator, fma
+from .arrays.random import F4, F8, I8, default_generator, fma
 from .argument_types import ABSENT, FITS, Ask, type_name, warn_once
 from .forms import forms
 from autograd_nb.functions import (
@@ -685,6 +685,8 @@ def _kind_between(function, start, end, dtype, out):
 
 def _check_ends(function, start, end, steps):
     "Raise PyTorch's errors for what are no ends of a range, or no number of steps."
+    plain = int, builtins.float
+    if steps.__class__ is int and start.__class__ in plain and end.__class__ in plain: return
     if steps is None or steps.__class__ in (builtins.bool, builtins.float):
         kinds = ', '.join(type(v).__name__ for v in (start, end, steps) if v is not None)
         raise TypeError(
@@ -725,7 +727,12 @@ def _evenly(start, end, steps, d, lib):
     if d in (F4, F8) and lib is np:
         first, last = d.type(start), d.type(end)
         gap = (last - first) / d.type(max(steps - 1, 1))
-        made, half = np.empty(steps, d), steps // 2
+        made, half = np.empty(steps, F8), steps // 2
+        if d == F4:  # of which a product of two is exact in double precision
+            parts = np.arange(steps - half, dtype=F8) * F8.type(gap)
+            np.add(parts[:half], F8.type(first), made[:half])
+            np.subtract(F8.type(last), parts[::-1], made[half:])
+            return made.astype(F4)
         made[:half] = fma(np.arange(half).astype(d), gap, first)
         made[half:] = fma(np.arange(steps - half).astype(d)[::-1], -gap, last)
         return made
@@ -833,12 +840,15 @@ def _chance(generator, index):
     return generator
 
 # %% ../nbs/tensor/04_creation.ipynb #2c136a10
-def _drawn_plainly(kind, size):
-    "Few numbers of the default dtype on the CPU, where nothing looks on; None otherwise."
+def _drawn_plainly(kind, size, dtype=None, a=0, b=1):
+    """Few numbers of the default dtype (or another) on the CPU, where nothing looks on; None
+    otherwise. `a` and `b`: see `Generator.fill`.
+    """
     modes = LOCAL.modes
     if not SWITCH.plain or modes.transforms or modes.profiler is not None: return None
     if device_or_default(None) is not None: return None
-    made = default_generator.filled(kind, size, get_default_dtype().numpy, 0, 1)
+    dtype = dtype or get_default_dtype().numpy
+    made = default_generator.filled(kind, size, dtype, a, b)
     return None if made is None else tensor_like(made)
 
 # %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
@@ -929,6 +939,12 @@ def randint(
     "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
     if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
     elif high is None or low is None: low, high = 0, low if high is None else high
+    bare = generator is out is layout is device is None and requires_grad is False
+    if bare and dtype is int64 and low.__class__ is high.__class__ is int:
+        low, high = check_bounds(low, high, dtype)
+        size = not_negative(sizes_of((size,)))
+        made = _drawn_plainly('integers', size, I8, low, high)
+        if made is not None: return made
     dtype, index = _settled(dtype, device)
     if dtype is None: dtype = int64
     no_out(out)
@@ -965,7 +981,9 @@ def randperm(
         raise NotImplementedError(
             f'"randperm" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
         )
-    if dtype.category == 'int' and n > np.iinfo(dtype.numpy).max + 1:
+    # what fits into 32 bits need not be looked up
+    whole = dtype.category == 'int' and (dtype is not int64 or n >> 32)
+    if whole and n > np.iinfo(dtype.numpy).max + 1:
         name = dtype.name
         raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
     no_out(out)
@@ -974,7 +992,7 @@ def randperm(
         return (
             _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])])
             if shape
-            else _chance(generator, index).permutation(n).astype(dtype.numpy)
+            else _chance(generator, index).permutation(n).astype(dtype.numpy, copy=False)
         )
 
     return into(out, draw(permutations, ()))

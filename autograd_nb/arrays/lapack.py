@@ -11,7 +11,12 @@ __all__ = ['LETTERS', 'ROUTINES', 'SIZE', 'ROW_MAJOR', 'LEFT', 'PLAIN', 'TRANSPO
 import ctypes
 import functools
 import math
+from itertools import product
+from operator import mul
+
 import numpy as np
+
+from .numpy_backend import address
 
 # %% ../../nbs/arrays/07_lapack.ipynb #d516f122
 LETTERS = {np.dtype(name): letter for name, letter in zip(('f4', 'f8', 'c8', 'c16'), 'sdcz')}
@@ -79,7 +84,8 @@ def triangular_solve(a, b, upper, unit=False):
     out = np.array(b, a.dtype, order='C')
     if not out.size: return out
     a, columns = _laid_out(a)
-    stride = a.strides[-1 if columns else -2] // a.itemsize
+    # the strides of single numbers may be anything
+    stride = max(a.strides[-1 if columns else -2] // a.itemsize, n)
     one = ONES[a.dtype]
     how = (
         ROW_MAJOR,
@@ -93,12 +99,19 @@ def triangular_solve(a, b, upper, unit=False):
     )
     solve = ROUTINES['trsm', a.dtype]
     if not lead:
-        solve(*how, a.ctypes.data, stride, out.ctypes.data, k)
+        solve(*how, address(a), stride, address(out), k)
         return out
-    matrices = np.broadcast_to(a, (*lead, n, n))
-    for place in np.ndindex(*lead):
-        solve(*how, matrices[place].ctypes.data, stride, out[place].ctypes.data, k)
+    matrix, result, step = address(a), address(out), n * k * out.itemsize
+    for offset in _offsets(lead, a.shape[:-2], a.strides[:-2]):
+        solve(*how, matrix + offset, stride, result, k)
+        result += step
     return out
+
+def _offsets(lead, shape, strides):
+    "Where each matrix of a stack of this `shape` begins, if the stack is broadcast to `lead`."
+    steps = [0 if n == 1 else s for n, s in zip(shape, strides)]
+    steps = [0] * (len(lead) - len(shape)) + steps
+    return [sum(map(mul, place, steps)) for place in product(*map(range, lead))]
 
 # %% ../../nbs/arrays/07_lapack.ipynb #2537e5d9
 def lu(x):

@@ -151,6 +151,9 @@ def gamma_numbers(generator, a, power, d):
     return generator.in_turn(_gamma, a, power, d)
 
 @replaceable
+def poisson_numbers(generator, rate): return generator.in_turn(_poisson, rate)
+
+@replaceable
 def draw_few(generator, kind, out, a, b): return False
 
 # %% ../../nbs/arrays/03_random.ipynb #bee00741
@@ -617,7 +620,7 @@ def _poisson(uniform, normal, rate):
 def poisson(rate, generator):
     "Poisson numbers for an array of rates, as float64."
     if not isinstance(generator, Generator): return generator.poisson(rate)
-    return generator.in_turn(_poisson, rate)
+    return KERNELS.poisson_numbers(generator, rate)
 
 _STIRLING = (
     0.0810614667953272,

@@ -148,7 +148,7 @@ def index_copy(input, dim, index, source, *, out=None):
     where = _axis(input, dim, i)
     if not input._array.ndim: where = (None,) * source._array.ndim
     name = 'index_put' if index.__class__ in WRAPPERS else 'index_copy'
-    return REGISTRY[name].general(input, source, index=where)
+    return REGISTRY[name].call(input, source, index=where)
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #764a58e8
 @forms('function method function_ method_')
@@ -169,7 +169,7 @@ def index_put(input, indices, values, accumulate=False):
             f' {F._type_name(input)} for the destination and {F._type_name(values)} for the source.'
         )
     try:
-        return REGISTRY['index_put'].general(input, values, index=index, accumulate=accumulate)
+        return REGISTRY['index_put'].call(input, values, index=index, accumulate=accumulate)
     except (IndexError, ValueError) as error:
         raise _put_error(error, input, index, values) from None
 

@@ -163,7 +163,7 @@ class Journal(Writing):
         if self.last < now: self.last = now
 
     def check(self, node, only=None):
-        if self.by_edge: follow_memory(node)
+        if self.by_edge.data: follow_memory(node)  # the dictionary says so sooner than its wrapper
         check_writes(node, only)
 
 JOURNAL = LAYERS.writes = Journal()
@@ -214,7 +214,7 @@ def check_writes(node, only=None):
     """
     if node.verified: return
     table, private, cut = JOURNAL.by_storage, JOURNAL.private, JOURNAL.cuts
-    for field, saved in node.watched:
+    for field, saved in node.watched if node.held else node.saved:
         if only is not None and field != only: continue
         for value in _looked_at(node, saved) if saved.__class__ is list else (saved,):
             try: base = value.base

@@ -400,7 +400,8 @@ def triangular_arrays(a, b, upper, unit=False):
     "The same for arrays: by LAPACK's own routine, or by the general solver for many tiny matrices."
     count = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
     if count > 1:
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        lead = a.shape[:-2]
+        if lead != b.shape[:-2]: lead = np.broadcast_shapes(lead, b.shape[:-2])
         if a.shape[:-2] != lead: a = np.broadcast_to(a, (*lead, *a.shape[-2:]))
         seen = [d for d, n in enumerate(lead) if n > 1 and not a.strides[d]]
         if seen: return _many_sides(a, b, seen, upper, unit)

@@ -54,7 +54,8 @@ def _write_own(array, places, value):
         and target.strides == value.strides
     ):
         return True
-    if np.may_share_memory(target, value): return False
+    # beside each other, as two columns, they may lie without sharing a number
+    if np.may_share_memory(target, value) and np.shares_memory(target, value): return False
     target[...] = value
     return True
 

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
-           'LONG_ROWS', 'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain', 'SOME',
-           'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around',
-           'reduced', 'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
-           'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
-           'largest_and_smallest_along', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
-           'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order', 'largest_and_smallest',
-           'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows', 'add_at',
-           'warm_sums_at_places', 'rows_of_a_table']
+           'LONG_ROWS', 'SHORT_ROWS', 'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain',
+           'SOME', 'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows',
+           'around', 'reduced', 'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax',
+           'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes',
+           'extreme_places', 'largest_and_smallest_along', 'attention_weights', 'attention_weights_back',
+           'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order',
+           'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows',
+           'add_at', 'warm_sums_at_places', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -152,15 +152,19 @@ def sums_of_exponentials(N):
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #0812647d
 LONG_ROWS = 512  # numbers from which on NumPy compares whole rows as quickly as one thread can
+SHORT_ROWS = 16  # numbers up to which NumPy spends more time on each row than on its numbers
 
 def extremes(name, largest):
     "What stands beside `amax` or `amin`."
     by_definition = definition(name)
 
     def extreme(x, *, dim=None, keepdim=False):
-        if x.size < SMALL: return by_definition(x, dim=dim, keepdim=keepdim)
-        shape = around(x, dim) if fits(x) else None
-        if shape is None: return by_definition(x, dim=dim, keepdim=keepdim)
+        small = x.size < SMALL
+        if small and (x.size < FEW or x.shape[-1] > SHORT_ROWS):
+            return by_definition(x, dim=dim, keepdim=keepdim)
+        shape = around(x, dim)
+        if shape is None or small and shape[2] > 1:
+            return by_definition(x, dim=dim, keepdim=keepdim)
         outer, many, inner = shape
         if outer == 1 and inner >= LONG_ROWS: return by_definition(x, dim=dim, keepdim=keepdim)
         out, loop = np.empty((outer, inner), F32), loops().extremes_across
@@ -270,7 +274,7 @@ SOME = 32  # places up to which a loop that puts each number in its place is qui
 @fast_kernel('first_in_order')
 def first_in_order(x, *, dim, k, descending):
     by_loop = 0 < k <= SOME and x.ndim and fits(x, least=ROWS) and along_rows(x, dim)
-    if not by_loop or are_few(x, dim, k):
+    if not by_loop or x.shape[-1] >= LONG_ROWS and are_few(x, dim, k):
         return order_plain(x, dim=dim, k=k, descending=descending)
     out, n = np.empty((*x.shape[:-1], k), np.int64), x.shape[-1]
     thread_pool.run(

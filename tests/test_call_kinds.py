@@ -121,6 +121,19 @@ m.index_put((t([0]),), torch.ones(2, 3, 4))
 m.index_put((t([0, 1]), t([1, 2])), torch.ones(5))
 m.index_put((b,), torch.ones(3))
 torch.fft.fftfreq(4, out=torch.empty(4, dtype=torch.float64))
+torch.linalg.lu_factor(torch.ones(2, 2))
+torch.linalg.lu_factor(torch.stack([s, torch.ones(3, 3)]))
+torch.linalg.svd(m, driver="gesvd")
+torch.linalg.lstsq(m, m, driver="other")
+torch.where(b, m)
+torch.ones(4)[1:3].view(torch.float64)
+b.add(True, alpha=False)
+setattr(m * 1j, "real", 1j)
+setattr(m * 1j, "imag", None)
+m[[0, 9], [0, 1, 1]]
+torch.ones(0, 3).half().index_put((t([0, 0]),), torch.ones(3))
+m.half().index_put((t([0, 9]),), torch.ones(2))
+m.half().index_put((t([True, False, True]),), torch.ones(3))
 """
 
 

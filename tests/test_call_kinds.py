@@ -134,6 +134,11 @@ m[[0, 9], [0, 1, 1]]
 torch.ones(0, 3).half().index_put((t([0, 0]),), torch.ones(3))
 m.half().index_put((t([0, 9]),), torch.ones(2))
 m.half().index_put((t([True, False, True]),), torch.ones(3))
+torch.Size([1.5])
+m.shape + (1, "a")
+t(torch.Size([t(2), True]))
+torch.Tensor(None)
+torch.Tensor(True)
 """
 
 

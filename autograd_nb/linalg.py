@@ -611,6 +611,7 @@ def eigvals(A, *, out=None):
     need_matrix(A, 'linalg.eigvals', True)
     return into(out, _op['eigvals'](A))
 
+# %% ../nbs/tensor/05_linalg.ipynb #5ab7e361
 def _refuse_driver(A, driver):
     "Raise PyTorch's error for the name of a way that only the library of a GPU has."
     if driver is not None and not is_on_device(A._array):

@@ -64,6 +64,7 @@ def size_of(shape, kind=None):
     "The `Size` of a shape whose entries are known to be ints."
     return tuple.__new__(kind or Size, shape)
 
+# %% ../../nbs/tensor/functions/01_arguments.ipynb #067b5ee7
 class Size(tuple):
     "A shape: a tuple of whole numbers that prints as PyTorch's and knows its number of elements."
 

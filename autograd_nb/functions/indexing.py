@@ -282,6 +282,7 @@ def _wrong_place(index, shape, within=True):
         arrays += is_array(a) * builtins.max(dims, 1)
     return None
 
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #c09bfaf5
 def _apart(index):
     "PyTorch's error for arrays that do not broadcast to one shape, or None."
     arrays = []

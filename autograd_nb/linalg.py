@@ -250,6 +250,10 @@ def lstsq(A, B, rcond=None, *, driver=None, out=None):
             f'torch.linalg.lstsq: input.size(-2) should match other.size(-2), but they are {m} and'
             f' {b._array.shape[-2]}'
         )
+    if driver not in (None, 'gels', 'gelsy', 'gelsd', 'gelss'):
+        raise RuntimeError(
+            'torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)'
+        )
     if is_on_device(A._array):
         if driver not in (None, 'gels'):
             raise RuntimeError(
@@ -373,6 +377,18 @@ def in_columns(matrices):
     "Matrices laid out as LAPACK leaves them."
     return F._op['clone'](matrices, order='columns')
 
+def _refuse_zero(info, name):
+    "Raise PyTorch's error for the first matrix with a zero pivot."
+    found = F.reshape(info, -1).tolist()
+    at = next((i for i, n in enumerate(found) if n), None)
+    if at is None: return
+    batch, n = f'(Batch element {at}): ' if info._array.ndim else '', found[at]
+    raise RuntimeError(
+        f'torch.linalg.{name}: {batch}U[{n},{n}] is zero and using it on lu_solve would result in a'
+        ' division by zero. If you still want to perform the factorization, consider calling'
+        ' linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)'
+    )
+
 @recorded_as('LinalgLuFactorExBackward0')
 def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     "Both factors in one matrix, the row exchanges, and the places of zero pivots."
@@ -387,11 +403,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     if m > k:
         top = F.cat([top, A.new_zeros((*A._array.shape[:-2], m - k, n))], -2)
     info = _op['first_zero'](U.detach())
-    if check_errors and info._array.any():
-        raise LinAlgError(
-            f'torch.linalg.lu_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and'
-            ' using it on lu_solve would result in a division by zero.'
-        )
+    if check_errors: _refuse_zero(info, 'lu_factor_ex')
     return into(
         out,
         return_lu_factor_ex(
@@ -405,7 +417,9 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
 def lu_factor(A, *, pivot=True, out=None):
     "Both factors in one matrix, and the row exchanges: input of `lu_solve`."
     need_matrix(A, 'linalg.lu_factor')
-    return into(out, return_lu_factor(*lu_factor_ex(A, pivot=pivot)[:2]))
+    LU, pivots, info = lu_factor_ex(A, pivot=pivot)
+    _refuse_zero(info, 'lu_factor')
+    return into(out, return_lu_factor(LU, pivots))
 
 @recorded_as('LinalgLuSolveBackward0')
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
@@ -597,15 +611,26 @@ def eigvals(A, *, out=None):
     need_matrix(A, 'linalg.eigvals', True)
     return into(out, _op['eigvals'](A))
 
+# %% ../nbs/tensor/05_linalg.ipynb #5ab7e361
+def _refuse_driver(A, driver):
+    "Raise PyTorch's error for the name of a way that only the library of a GPU has."
+    if driver is not None and not is_on_device(A._array):
+        raise RuntimeError(
+            'torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with'
+            ' cuSOLVER backend.'
+        )
+
 def svd(A, full_matrices=True, *, driver=None, out=None):
     "U, S and Vh with `A = U @ diag(S) @ Vh`."
     need_matrix(A, 'linalg.svd')
+    _refuse_driver(A, driver)
     m, n = A._array.shape[-2:]
     return into(out, return_svd(*_op['svd'](A, full_matrices=full_matrices and m != n)))
 
 def svdvals(A, *, driver=None, out=None):
     "The singular values, falling."
     need_matrix(A, 'linalg.svdvals')
+    _refuse_driver(A, driver)
     return into(out, _op['svdvals'](A))
 
 # %% ../nbs/tensor/05_linalg.ipynb #5ab7e358

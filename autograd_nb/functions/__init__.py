@@ -23,7 +23,7 @@ from .comparing import *  # noqa: F403
 
 # %% ../../nbs/tensor/02_functions.ipynb #a7107285
 from .arithmetic import _as_constant, _as_element, _common, _held
-from .indexing import _basic_first, _index_error, _indices
+from .indexing import _basic_first, _index_error, _indices, _unfit_index
 from .picking import _check_places, _refuse_other_dtype
 from .reductions import _pair
 from .arguments import _name, _op, _type_name, _zeros

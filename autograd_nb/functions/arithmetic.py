@@ -27,6 +27,7 @@ from ..layers.half import is_short
 # %% ../../nbs/tensor/functions/06_arithmetic.ipynb #97318df6
 def _scaled(other, alpha):
     if alpha == 1: return other
+    if other.__class__ is alpha.__class__ is builtins.bool: return other & alpha
     return _op['scaled'](other, factor=alpha) if _in_one_node(other, alpha) else other * alpha
 
 def _in_one_node(other, alpha):

@@ -90,6 +90,8 @@ def where(condition, input=None, other=None, *, out=None):
     """
     if input is None and other is None: return nonzero(condition, as_tuple=True)
     need_tensor(condition, 'where', 'condition')
+    if input is None or other is None:
+        raise TypeError('where() takes a condition alone, or with the two to choose from')
     if condition._array.dtype == np.uint8:
         warnings.warn(
             'where received a uint8 condition tensor. This behavior is deprecated and will be'

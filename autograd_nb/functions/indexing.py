@@ -256,8 +256,10 @@ def _place_error(a, size, d):
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #c09bfaf4
 def _masks(a): return is_array(a) and a.dtype == bool
 
-def _wrong_place(index, shape):
-    "PyTorch's error for the first entry of an index that does not fit the `shape`, or None."
+def _wrong_place(index, shape, within=True):
+    """PyTorch's error for the first entry of an index that does not fit the `shape`, or None. Not
+    `within`: what the numbers in arrays are is left for later.
+    """
     used = builtins.sum(
         a.ndim if _masks(a) else 1 for a in index if a is not None and a is not Ellipsis
     )
@@ -271,7 +273,8 @@ def _wrong_place(index, shape):
         one, at = a is None or _masks(a) and not a.ndim, d + len(left) - len(shape)
         if one: left = (*left[:at], 1, *left[at:])
         elif _masks(a): found = _mask_error(a, left, at)
-        elif a is not Ellipsis: found = _place_error(a, shape[d], arrays if is_array(a) else k)
+        elif a is Ellipsis or not within and is_array(a): found = None
+        else: found = _place_error(a, shape[d], arrays if is_array(a) else k)
         if not one and a is not Ellipsis and found is not None: return found
         if isinstance(a, int): left = left[:at] + left[at + 1 :]
         dims = len(shape) - used if a is Ellipsis else a.ndim if _masks(a) else a is not None
@@ -279,21 +282,32 @@ def _wrong_place(index, shape):
         arrays += is_array(a) * builtins.max(dims, 1)
     return None
 
-def _index_error(error, index, shape):
-    "PyTorch's words for a failed index."
-    found = None if shape else _scalar_index_error(index)
-    if found is None: found = _wrong_place(index, shape)
-    if found is not None: return found
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #c09bfaf5
+def _apart(index):
+    "PyTorch's error for arrays that do not broadcast to one shape, or None."
     arrays = []
     for a in index:
         if _masks(a): arrays += [(int(a.sum()),)] * builtins.max(a.ndim, 1)
         elif is_array(a): arrays.append(a.shape)
-    if len(arrays) > 1:
+    try: np.broadcast_shapes(*arrays)
+    except ValueError:
         return IndexError(
             'shape mismatch: indexing tensors could not be broadcast together with shapes '
             + ', '.join(str(list(s)) for s in arrays)
         )
-    return IndexError(str(error))
+    return None
+
+def _unfit_index(index, shape):
+    "PyTorch's error for an index that does not fit the `shape`, whatever its arrays hold."
+    found = None if shape else _scalar_index_error(index)
+    if found is None: found = _wrong_place(index, shape, within=False)
+    return _apart(index) if found is None else found
+
+def _index_error(error, index, shape):
+    "PyTorch's words for a failed index: the numbers in arrays are the last that it looks at."
+    found = _unfit_index(index, shape)
+    if found is None: found = _wrong_place(index, shape)
+    return IndexError(str(error)) if found is None else found
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #bb5888af
 def getitem(input, index):

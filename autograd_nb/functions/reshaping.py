@@ -99,10 +99,16 @@ def _read_as(input, dtype):
     a = input._array
     if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
         times = dtype.itemsize // a.itemsize
-        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
+        if times < 2 or not (a.shape[-1] % times or input.storage_offset() % times):
+            return a.view(dtype)
     to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
     if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
     times = dtype.itemsize // a.itemsize
+    if times > 1 and input.storage_offset() % times and not a.shape[-1] % times:
+        raise RuntimeError(
+            f'self.storage_offset() must be divisible by {times} {to}, but got'
+            f' {input.storage_offset()}'
+        )
     if times > 1 and a.shape[-1] % times:
         raise RuntimeError(
             f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'

@@ -8,6 +8,7 @@ __all__ = ['index_mask', 'index_fill', 'index_copy', 'index_put', 'put', 'index_
            'unravel_index', 'fill_diagonal_', 'segment_reduce']
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #103a19cf
+import builtins
 import math
 import warnings
 import numpy as np
@@ -16,7 +17,7 @@ from .. import functions as F
 from ..argument_types import refused
 from ..arrays.cupy_backend import device_agnostic, to_device_of
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
-from ..arrays.numpy_backend import memory_of
+from ..arrays.numpy_backend import is_array, memory_of
 from ..forms import forms
 from . import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
 from ..layers.casting import castable
@@ -163,23 +164,32 @@ def index_put(input, indices, values, accumulate=False):
     for i in index:
         if i.__class__ is Place: escapes(input, 'an index of one number')
     F.refuse_far(input, index)
-    if values._array.dtype != input._array.dtype:
-        raise RuntimeError(
-            'Index put requires the source and destination dtypes match, got'
-            f' {F._type_name(input)} for the destination and {F._type_name(values)} for the source.'
-        )
+    if values._array.dtype != input._array.dtype: raise _put_error('', input, index, values)
     try:
         return REGISTRY['index_put'].call(input, values, index=index, accumulate=accumulate)
     except (IndexError, ValueError) as error:
         raise _put_error(error, input, index, values) from None
 
 def _put_error(error, input, index, values):
-    "PyTorch's error: what is wrong is the index, or the shape of the values."
-    try: need = list(input._array[index].shape)
-    except (IndexError, ValueError): return F._index_error(error, index, input._array.shape)
+    """PyTorch's error: what is wrong is the shape of the index or of the values, their dtype, or,
+    last, a number in the index.
+    """
+    shape, given = input._array.shape, values._array.shape
+    found = F._unfit_index(index, shape)
+    if found is not None: return found
+    places = tuple(np.zeros_like(i) if is_array(i) and i.dtype != bool else i for i in index)
+    try: need = input._array[places].shape
+    except (IndexError, ValueError): return F._index_error(error, index, shape)
+    fits = [n in (1, m) for n, m in zip(given[::-1], need[::-1])]
+    if len(given) > len(need) or not builtins.all(fits):
+        return RuntimeError(
+            f'shape mismatch: value tensor of shape {list(given)} cannot be broadcast to'
+            f' indexing result of shape {list(need)}'
+        )
+    if values._array.dtype == input._array.dtype: return F._index_error(error, index, shape)
     return RuntimeError(
-        f'shape mismatch: value tensor of shape {list(values._array.shape)} cannot be broadcast to'
-        f' indexing result of shape {need}'
+        'Index put requires the source and destination dtypes match, got'
+        f' {F._type_name(input)} for the destination and {F._type_name(values)} for the source.'
     )
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #ff6f6870

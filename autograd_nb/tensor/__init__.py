@@ -9,6 +9,7 @@ __all__ = ['TOPICS', 'OPERATORS', 'Tensor']
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import type_name
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import get_default_dtype
 from ..forms import hang_methods
@@ -62,6 +63,11 @@ from autograd_nb.tensor.writes import (  # noqa: F401
 )
 
 # %% ../../nbs/tensor/03_tensor.ipynb #c4aba27f
+def _is_single(data):
+    "Whether data is neither a size nor a sequence of numbers."
+    if isinstance(data, (int, np.integer)): return data is True or data is False
+    return not hasattr(data, '__len__')
+
 class Tensor(TensorBase):
     """A multi-dimensional array that can take part in a computation graph.
 
@@ -80,8 +86,8 @@ class Tensor(TensorBase):
             array = args[0]._array
         elif len(args) == 1 and is_on_device(args[0]):
             array = args[0]
-        elif len(args) == 1 and isinstance(args[0], float):
-            raise TypeError('new(): data must be a sequence (got float)')
+        elif len(args) == 1 and _is_single(args[0]):
+            raise TypeError(f'new(): data must be a sequence (got {type_name(args[0])})')
         elif len(args) == 1 and not isinstance(args[0], (int, np.integer, F.Size)):
             array = np.array(args[0], get_default_dtype().numpy)
         else:

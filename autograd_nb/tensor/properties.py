@@ -27,13 +27,15 @@ class layout(str):
 
 STRIDED = layout('torch.strided')
 
+_made = tuple.__new__  # the entries are ints already
+
 class Facts:
     "Shape, dtype and place."
 
     __slots__ = ()
 
     @property
-    def shape(self): return Size(self._memory.shape)
+    def shape(self): return _made(Size, self._memory.shape)
 
     @property
     def dtype(self): return FROM_NUMPY[self._memory.dtype]
@@ -78,7 +80,7 @@ class Sizes:
 
     def size(self, dim=None):
         shape = self._memory.shape
-        if dim is None: return Size(shape)
+        if dim is None: return _made(Size, shape)
         dim = F.dim_of(dim, len(shape))
         if not shape: raise IndexError('Dimension specified as 0 but tensor has no dimensions')
         return shape[dim]

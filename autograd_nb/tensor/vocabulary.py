@@ -19,7 +19,7 @@ from autograd_nb.functions import (
     statistics
 )
 from . import in_place, reshaped
-from .arithmetic import advise_number
+from .arithmetic import advise_number, write_part
 from ..functions.complex_numbers import adjoint, imag
 from ..functions.layouts import _Layouts, _resize_
 
@@ -44,7 +44,7 @@ class _Parts:
 
     imag = property(
         imag,
-        lambda self, value: imag(self).copy_(value),
+        lambda self, value: write_part(imag(self), value),
         doc='The imaginary part of complex numbers.',
     )
 

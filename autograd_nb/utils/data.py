@@ -14,6 +14,7 @@ __all__ = ['default_collate_fn_map', 'Dataset', 'IterableDataset', 'ChainDataset
 import math
 import multiprocessing
 import multiprocessing.context
+import os
 import queue
 import random
 import sys
@@ -735,6 +736,25 @@ def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
     if persistent_workers and num_workers == 0:
         raise ValueError('persistent_workers option needs num_workers > 0')
 
+def _check_processors(num_workers):
+    "Warn of more workers than there are processors for this process."
+    counted = hasattr(os, 'sched_getaffinity')
+    most = len(os.sched_getaffinity(0)) if counted else os.cpu_count()
+    if not num_workers or most is not None and num_workers <= most: return
+    advice = 'DataLoader is not able to compute a suggested max number of worker in current system.'
+    if most is not None:
+        advice = (
+            f'Our suggested max number of worker in current system is {most}'
+            + ('' if counted else ' (`cpuset` is not taken into account)')
+            + ', which is smaller than what this DataLoader is going to create.'
+        )
+    warnings.warn(
+        f'This DataLoader will create {num_workers} worker processes in total. {advice} Please be'
+        ' aware that excessive worker creation might get DataLoader running slow or even freeze,'
+        ' lower the worker number to avoid potential slowness/freeze if necessary.',
+        stacklevel=3,
+    )
+
 def _check_walking(shuffle, sampler, batch_sampler):
     "A set that can only be walked through has an order already."
     for name, value in (
@@ -800,6 +820,7 @@ class DataLoader:
         if by_walking: _check_walking(shuffle, sampler, batch_sampler)
         self._choose_order(batch_size, shuffle, sampler, batch_sampler, drop_last, collate_fn)
         self._initialized = True
+        _check_processors(num_workers)
 
     def __setattr__(self, name, value):
         if self._initialized and name in (

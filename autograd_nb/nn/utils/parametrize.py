@@ -264,6 +264,14 @@ def is_parametrized(module, tensor_name=None):
     if found is None or not isinstance(found, ModuleDict): return False
     return len(found) > 0 if tensor_name is None else tensor_name in found
 
+def _other_type(original, value):
+    return RuntimeError(
+        'Calling remove_parametrizations() with leave_parametrized=True for a parameter that is'
+        ' an instance of a tensor subclass requires set_() to be implemented correctly: a'
+        f' {original.dtype} cannot become the {value.dtype} that was made of it. Either set'
+        ' leave_parametrized=False or let the parametrization keep the dtype.'
+    )
+
 def remove_parametrizations(module, tensor_name, leave_parametrized=True):
     """Make the tensor a plain parameter again, with the numbers it has now or, without
     `leave_parametrized`, with those of the original. Returns the module.
@@ -275,6 +283,7 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
         original = parametrizations.original
         if leave_parametrized:
             with no_grad(): value = getattr(module, tensor_name)
+            if value.dtype != original.dtype: raise _other_type(original, value)
             _becomes(original, value)
     else:
         if not leave_parametrized:

@@ -532,8 +532,7 @@ def _check_not_empty(name, input, dims):
     shape = list(input.shape)
     where = len(shape) - dims - 1 + shape[-dims - 1 :].index(0)
     if name.startswith('adaptive'):
-        # the first dimension counts as the batch, even if it is not; averages over one or two
-        # dimensions are taken of no channels too
+        # the first dimension counts as the batch; few dimensions need no channels for averages
         first = 2 if 'avg' in name and dims < 3 and len(shape) == dims + 2 else 1
         if 0 not in shape[first:]: return
         where = first + shape[first:].index(0)

@@ -717,25 +717,7 @@ def pinned(batch):
         return type(batch)(*map(pinned, batch))
     return type(batch)(map(pinned, batch)) if type(batch) in (tuple, list) else batch
 
-# %% ../../nbs/utils/01_data.ipynb #dd381208
-def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
-    "Raise PyTorch's error for numbers that are negative, or useless without workers."
-    if num_workers < 0:
-        raise ValueError(
-            'num_workers option should be non-negative; use num_workers=0 to disable'
-            ' multiprocessing.'
-        )
-    if timeout < 0: raise ValueError('timeout option should be non-negative')
-    if num_workers == 0 and prefetch_factor is not None:
-        raise ValueError(
-            'prefetch_factor option could only be specified in multiprocessing.let num_workers'
-            ' > 0 to enable multiprocessing, otherwise set prefetch_factor to None.'
-        )
-    if prefetch_factor is not None and prefetch_factor < 0:
-        raise ValueError('prefetch_factor option should be non-negative')
-    if persistent_workers and num_workers == 0:
-        raise ValueError('persistent_workers option needs num_workers > 0')
-
+# %% ../../nbs/utils/01_data.ipynb #ed9d7b26
 def _check_processors(num_workers):
     "Warn of more workers than there are processors for this process."
     counted = hasattr(os, 'sched_getaffinity')
@@ -754,6 +736,25 @@ def _check_processors(num_workers):
         ' lower the worker number to avoid potential slowness/freeze if necessary.',
         stacklevel=3,
     )
+
+# %% ../../nbs/utils/01_data.ipynb #dd381208
+def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
+    "Raise PyTorch's error for numbers that are negative, or useless without workers."
+    if num_workers < 0:
+        raise ValueError(
+            'num_workers option should be non-negative; use num_workers=0 to disable'
+            ' multiprocessing.'
+        )
+    if timeout < 0: raise ValueError('timeout option should be non-negative')
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueError(
+            'prefetch_factor option could only be specified in multiprocessing.let num_workers'
+            ' > 0 to enable multiprocessing, otherwise set prefetch_factor to None.'
+        )
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError('prefetch_factor option should be non-negative')
+    if persistent_workers and num_workers == 0:
+        raise ValueError('persistent_workers option needs num_workers > 0')
 
 def _check_walking(shuffle, sampler, batch_sampler):
     "A set that can only be walked through has an order already."

@@ -257,13 +257,7 @@ def _check_addition(module, tensor_name, parametrization):
             f' {back.shape}'
         )
 
-# %% ../../../nbs/nn/utils/04_parametrize.ipynb #d28d4715
-def is_parametrized(module, tensor_name=None):
-    "Whether the module has a parametrised tensor (of that name)."
-    found = getattr(module, 'parametrizations', None)
-    if found is None or not isinstance(found, ModuleDict): return False
-    return len(found) > 0 if tensor_name is None else tensor_name in found
-
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #8abb5fb0
 def _other_type(original, value):
     return RuntimeError(
         'Calling remove_parametrizations() with leave_parametrized=True for a parameter that is'
@@ -271,6 +265,13 @@ def _other_type(original, value):
         f' {original.dtype} cannot become the {value.dtype} that was made of it. Either set'
         ' leave_parametrized=False or let the parametrization keep the dtype.'
     )
+
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #d28d4715
+def is_parametrized(module, tensor_name=None):
+    "Whether the module has a parametrised tensor (of that name)."
+    found = getattr(module, 'parametrizations', None)
+    if found is None or not isinstance(found, ModuleDict): return False
+    return len(found) > 0 if tensor_name is None else tensor_name in found
 
 def remove_parametrizations(module, tensor_name, leave_parametrized=True):
     """Make the tensor a plain parameter again, with the numbers it has now or, without

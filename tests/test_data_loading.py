@@ -411,3 +411,18 @@ def test_a_data_set_that_is_longer_than_it_says():
             list(loader)
         said.append([str(w.message) for w in found])
     assert said[0] == said[1] and len(said[0]) == 2
+
+
+def test_more_workers_than_processors():
+    "The warning comes when the loader is made; no worker is started."
+    import torch
+
+    said = []
+    for T in (torch, autograd_nb):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            T.utils.data.DataLoader([1, 2], num_workers=1)
+            assert not found
+            T.utils.data.DataLoader([1, 2], num_workers=100_000)
+        said.append([(w.category, str(w.message)) for w in found])
+    assert said[0] == said[1] and len(said[0]) == 1

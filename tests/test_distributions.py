@@ -240,6 +240,8 @@ def test_wishart_gradients(make="Wishart(5., c)"):
 
 
 PAIRS = r"""
+Wishart(torch.tensor(4.), torch.eye(2)); Wishart(torch.tensor(5.), 2 * torch.eye(2))
+Wishart(torch.tensor([5., 6.]), c); Wishart(torch.tensor([4., 9.]), precision_matrix=c)
 Normal(a, b); Normal(b, b + 1)
 Laplace(a, b); Laplace(b, b + 1)
 Exponential(b); Exponential(b + 1)
@@ -421,6 +423,11 @@ def test_divergences(pair):
 
 
 REFUSED = r"""
+Normal(0., 1.).sample(3)
+Gamma(b, b).rsample(2)
+Wishart(torch.tensor(4.), torch.eye(2)).sample(1)
+biject_to(constraints.positive_definite)
+biject_to(constraints.positive_semidefinite)
 Normal(0., -1.)
 Normal(torch.tensor([0., float('nan')]), 1.)
 Normal(a, 'wide')
@@ -582,3 +589,13 @@ def test_slope_of_gamma_draws():
     total = c.detach().sum()
     wanted = (autograd_nb.tensor([1.0, 0.0, 0.0]) * total - c.detach()[0]) / total**2
     np.testing.assert_allclose(c.grad.numpy(), wanted.numpy(), atol=0.01)
+
+
+def test_probabilities_of_grey_values_are_kept_inside():
+    "ContinuousBernoulli moves what is not between 0 and 1 there, unless it is asked to check."
+    for given in (1.2, -0.5, 1.0, 0.3):
+        found = [t.distributions.ContinuousBernoulli(given).probs.item() for t in both()]
+        assert found[0] == found[1] and 0 < found[1] < 1
+    for t in both():
+        with pytest.raises(ValueError):
+            t.distributions.ContinuousBernoulli(1.2, validate_args=True)

@@ -98,6 +98,16 @@ F.gaussian_nll_loss(x, z, p)
 """
 
 PLAIN = r"""
+F.lp_pool1d(x, float('inf'), 3, 2, True)
+F.lp_pool1d(x, -float('inf'), 2)
+F.lp_pool2d(big, float('inf'), 2)
+nn.LPPool3d(float('inf'), 2)(big)
+F.huber_loss(x, p, delta=.4, weight=p)
+F.huber_loss(x, p, delta=.4, weight=s, reduction='sum')
+F.huber_loss(x, p, weight=p, reduction='none')
+F.conv_tbc(big[0], torch.ones(2, 5, 3) * w[:5, None], b[:3], 1)
+torch.conv_tbc(big[1], torch.ones(3, 5, 1), b[:1])
+F.pad(x, (-4, 1))
 nn.RMSNorm(6)(x)
 nn.RMSNorm((4, 5), eps=1e-3)(big)
 F.rms_norm(x, (6,), w)
@@ -287,6 +297,26 @@ nn.BatchNorm2d(6)(x)
 nn.Dropout(1.5)
 F.dropout(x, -1)
 F.huber_loss(x, z, delta=0.)
+F.huber_loss(x, z, weight=p[:1])
+F.cosine_embedding_loss(x, z[0], s[:, 0])
+F.cosine_embedding_loss(x[0], z, s[0, 0])
+F.ctc_loss(x.log_softmax(1), torch.tensor([1, 1, 1, 3]), torch.tensor(4), torch.tensor(2))
+F.ctc_loss(x.log_softmax(1), torch.tensor([1, 1]), torch.tensor(4), torch.tensor(3))
+F.pad(x, (-8, 4))
+F.pad(x, (4, -8))
+F.pad(big[:, :0], (1, 1), mode='reflect')
+F.pad(big[0, :0], (1, 1, 1, 1), mode='replicate')
+F.pad(big[..., :0], (1, 1, 1, 1), mode='replicate')
+F.adaptive_avg_pool3d(big[:, :0], 2)
+F.adaptive_max_pool2d(big[:, :0], 2)
+F.conv_transpose1d(big[0], torch.ones(4, 2, 2), output_padding=-1)
+nn.ConvTranspose2d(3, 2, 2, output_padding=-1)(big)
+F.conv_tbc(x, torch.ones(2, 5, 3), b[:3])
+F.conv_tbc(big[0], x, b[:3])
+F.conv_tbc(big[0], torch.ones(2, 4, 3), b[:3])
+F.conv_tbc(big[0], torch.ones(2, 5, 3), b[:2])
+F.conv_tbc(big[0], torch.ones(2, 5, 3), torch.ones(3, 1))
+F.conv_tbc(big[0], torch.ones(2, 5, 3), None)
 F.smooth_l1_loss(x, z, beta=-1.)
 F.one_hot(c, 3)
 F.one_hot(x)
@@ -509,6 +539,48 @@ def programs(text):
 @pytest.mark.parametrize("source", list(programs(PROGRAMS)))
 def test_program_prints_the_same(source):
     assert_same_output(source)
+
+
+def test_no_channels_and_no_examples():
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        F, e = t.nn.functional, t.ones
+        out = [F.adaptive_avg_pool1d(e(2, 0, 4), 2), F.adaptive_avg_pool2d(e(2, 0, 4, 4), (2, 3)), F.pad(e(0, 2, 4), (1, 1), mode="reflect"), F.pad(e(0, 2, 4, 4), (1, 1, 1, 1), mode="replicate")]
+        found.append([(tuple(x.shape), str(x.dtype).split(".")[-1]) for x in out])
+    assert found[0] == found[1]
+
+
+def test_parametrization_that_changes_the_dtype_cannot_be_left_behind():
+    import torch
+
+    said = []
+    for t in (torch, autograd_nb):
+
+        class Wider(t.nn.Module):
+            def forward(self, x):
+                return x.double()
+
+        layer = t.nn.Linear(2, 2)
+        parametrize = t.nn.utils.parametrize
+        parametrize.register_parametrization(layer, "weight", Wider(), unsafe=True)
+        with pytest.raises(RuntimeError) as refused:
+            parametrize.remove_parametrizations(layer, "weight")
+        said.append((str(refused.value)[:60], parametrize.is_parametrized(layer), layer.weight.dtype == t.float64))
+    assert said[0] == said[1]
+
+
+def test_warning_of_a_mean_comes_before_the_error():
+    import torch
+
+    said = []
+    for t in (torch, autograd_nb):
+        with warnings.catch_warnings(record=True) as found, pytest.raises(RuntimeError) as refused:
+            warnings.simplefilter("always")
+            t.nn.functional.kl_div(t.tensor([1, 2]), t.tensor([0, 1]))
+        said.append(([str(w.message) for w in found], type(refused.value)))
+    assert said[0] == said[1] and said[0][0]
 
 
 # State from one library to the other ----------------------------------------------------------------------------

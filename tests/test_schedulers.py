@@ -298,3 +298,11 @@ def test_averaging_refuses():
         autograd_nb.optim.swa_utils.AveragedModel(autograd_nb.nn.Linear(1, 1), avg_fn=abs, multi_avg_fn=abs)
     with pytest.raises(ValueError, match="Invalid decay value 2"):
         autograd_nb.optim.swa_utils.get_ema_avg_fn(2)
+
+
+def test_former_name_is_a_class_of_its_own():
+    "Classes derived from `_LRScheduler` are schedulers; those of this library are not derived from it."
+    schedules = autograd_nb.optim.lr_scheduler
+    assert issubclass(schedules._LRScheduler, schedules.LRScheduler)
+    assert not issubclass(schedules.StepLR, schedules._LRScheduler)
+    assert schedules._LRScheduler.__name__ == "_LRScheduler"

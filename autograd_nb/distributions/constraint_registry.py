@@ -88,7 +88,6 @@ def _between(c):
 biject_to.register(constraints.simplex, lambda c: T.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda c: T.SoftmaxTransform())
 _for_both(constraints.lower_cholesky)(lambda c: T.LowerCholeskyTransform())
-_for_both(constraints.positive_definite, constraints.positive_semidefinite)(
-    lambda c: T.PositiveDefiniteTransform()
-)
+for _kind in (constraints.positive_definite, constraints.positive_semidefinite):
+    transform_to.register(_kind, lambda c: T.PositiveDefiniteTransform())
 _for_both(constraints.corr_cholesky)(lambda c: T.CorrCholeskyTransform())

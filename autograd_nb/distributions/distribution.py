@@ -250,7 +250,7 @@ class Expanding:
         return object.__new__(type(self)) if _instance is None else _instance
 
     def _extended_shape(self, sample_shape=()):
-        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+        return Size((*Size(sample_shape), *self._batch_shape, *self._event_shape))
 
 # %% ../../nbs/distributions/02_distribution.ipynb #f3d7d52f
 class Checking:

@@ -14,7 +14,9 @@ from ..arrays.dtypes import finfo
 from ..arrays.topics import take_topics
 from ..creation import arange, eye, randn, tensor, tril_indices
 from . import constraints
-from .distribution import Distribution, lazy_property, standard_normal
+from autograd_nb.distributions.distribution import (
+    Distribution, ExponentialFamily, lazy_property, standard_normal
+)
 from autograd_nb.distributions.families import (
     MATRICES, ByFactor, Normal, factor_of, the_one_given
 )
@@ -220,14 +222,14 @@ class _LKJFacts:
 take_topics(LKJCholesky, (_LKJFacts,))
 
 # %% ../../nbs/distributions/09_matrices.ipynb #5fe7569f
-class Wishart(ByFactor):
+class Wishart(ByFactor, ExponentialFamily):
     """Random covariance matrices (…, n, n): of `df` normal vectors whose covariance is given by one
     of `covariance_matrix`, `precision_matrix` (its inverse) and `scale_tril` (its Cholesky factor).
     Drawn after Bartlett.
     """
 
     parameters = {'df': 0, **dict.fromkeys(MATRICES, 2), '_factor': 2}
-    support, has_rsample = constraints.positive_definite, True
+    support, has_rsample, _mean_carrier_measure = constraints.positive_definite, True, 0
 
     def __init__(
         self, df, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None
@@ -316,6 +318,15 @@ class _WishartDensity:
         return {**MATRICES, 'df': constraints.greater_than(self._event_shape[-1] - 1)}
 
     def _half_log_det(self): return _diagonal(self._factor).log().sum(-1)
+
+    @property
+    def _natural_params(self):
+        return -self.precision_matrix / 2, (self.df - self._event_shape[-1] - 1) / 2
+
+    def _log_normalizer(self, x, y):
+        n = self._event_shape[-1]
+        half = y + (n + 1) / 2
+        return half * (n * math.log(2) - slogdet(-2 * x)[1]) + multigammaln(half, n)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)

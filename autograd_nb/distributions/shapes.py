@@ -415,6 +415,9 @@ class ContinuousBernoulli(_Binary, ExponentialFamily):
 
     def __init__(self, probs=None, logits=None, lims=(0.499, 0.501), validate_args=None):
         self._lims = lims
+        # PyTorch asks only whoever wants it asked: otherwise what is kept is what was drawn inside
+        if probs is not None and validate_args is None and logits is None:
+            probs = clamp_probs(broadcast_all(probs)[0])
         super().__init__(probs, logits, validate_args=validate_args)
         if probs is not None: self.probs = clamp_probs(self.probs)
 

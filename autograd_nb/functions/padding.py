@@ -58,7 +58,13 @@ def pad(input, pad, mode='constant', value=None):
 # %% ../../nbs/tensor/functions/19_padding.ipynb #2abfb008
 def _check_borders(shape, pad, mode):
     "Raise PyTorch's error for a border that shows more of an input of this shape than there is."
-    for k in range(len(pad) // 2):
+    dims = len(pad) // 2
+    if mode != 'circular' and 0 in shape[len(shape) == dims + 2 :]:
+        raise RuntimeError(
+            f'Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size'
+            f' and other non-zero dimensions for input, but got: {list(shape)}'
+        )
+    for k in range(dims):
         d = len(shape) - 1 - k
         before, after = pad[2 * k : 2 * k + 2]
         if mode == 'reflect' and max(before, after) >= shape[d]:

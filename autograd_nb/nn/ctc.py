@@ -208,7 +208,6 @@ def ctc_loss(
     single = log_probs.dim() == 2
     if single:
         log_probs = F.unsqueeze(log_probs, 1)
-        if targets.dim() == 1: targets = F.unsqueeze(targets, 0)
     _check_log_probs(log_probs, targets)
     frames, n, classes = log_probs.shape
     if not 0 <= blank < classes: raise RuntimeError('blank must be in label range')

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['dropout', 'dropout_', 'alpha_dropout', 'alpha_dropout_', 'feature_alpha_dropout', 'feature_alpha_dropout_',
            'cosine_embedding_loss', 'margin_ranking_loss', 'hinge_embedding_loss', 'triplet_margin_loss', 'kl_div',
-           'convolution', 'conv_tbc', 'batch_norm', 'instance_norm', 'layer_norm', 'group_norm', 'native_layer_norm',
+           'convolution', 'batch_norm', 'instance_norm', 'layer_norm', 'group_norm', 'native_layer_norm',
            'native_batch_norm', 'native_group_norm', 'feature_dropout', 'feature_dropout_', 'native_dropout',
            'embedding', 'embedding_bag', 'norm_except_dim', 'grid_sampler', 'affine_grid_generator', 'lstm_cell',
            'gru_cell', 'rnn_tanh_cell', 'rnn_relu_cell', 'poisson_nll_loss', 'binary_cross_entropy_with_logits',
@@ -27,8 +27,9 @@ from autograd_nb.nn.functional import (
 )
 from autograd_nb.nn.functional import (  # noqa: F401
     adaptive_avg_pool1d, adaptive_max_pool1d, affine_grid, avg_pool1d, bilinear, celu_,
-    channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
-    max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool3d, pixel_shuffle, pixel_unshuffle,
+    channel_shuffle, conv1d, conv2d, conv3d, conv_tbc, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool3d, pixel_shuffle,
+    pixel_unshuffle,
     rms_norm, rrelu, rrelu_, selu_, threshold_
 )
 from autograd_nb.nn.modules.rnn import (
@@ -52,12 +53,6 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
         )
     return (conv1d, conv2d, conv3d)[dims - 1](
         input, weight, bias, stride, padding, dilation, groups
-    )
-
-def conv_tbc(input, weight, bias, pad=0):
-    "A convolution of (time, batch, channels) with weights (window, channels, filters)."
-    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
-        2, 0, 1
     )
 
 def batch_norm(

@@ -62,7 +62,8 @@ from autograd_nb.nn.spatial import (  # noqa: F401
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
     adaptive_max_pool1d_with_indices, adaptive_max_pool2d, adaptive_max_pool2d_with_indices,
     adaptive_max_pool3d, adaptive_max_pool3d_with_indices, affine_grid, avg_pool1d, avg_pool2d,
-    avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
+    avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_tbc, conv_transpose1d,
+    conv_transpose2d,
     conv_transpose3d, fold, fractional_max_pool2d, fractional_max_pool2d_with_indices,
     fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate,
     local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices,
@@ -1188,9 +1189,12 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction='mean', wei
     if weight is not None: return _weighted((input - target).abs(), weight, reduction)
     return summarise((input - target).abs(), reduction)
 
-def _weighted(values, weight, reduction):
+def _check_weights(values, weight):
     if weight.shape != values.shape:
         raise ValueError('Weights and input must have the same size.')
+
+def _weighted(values, weight, reduction):
+    _check_weights(values, weight)
     values = values * weight
     return F.sum(values) / F.sum(weight) if reduction == 'mean' else summarise(values, reduction)
 
@@ -1217,7 +1221,9 @@ def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     first = reduction if weight is None else 'none'
     out = _op['huber_loss'](input, target, delta=float(delta), reduction=first)
     if input._array.dtype != target._array.dtype: out = _of_two_types(out, input, target)
-    return out if weight is None else _weighted(out, weight, reduction)
+    if weight is None: return out
+    _check_weights(out, weight)
+    return summarise(out * weight, reduction)  # a plain mean: not one over the weights
 
 def _typed_as(out, x):
     "The loss `out` with numbers of the type of `x`, as which PyTorch writes it."
@@ -1279,9 +1285,6 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     (log-probabilities with `log_target`). `reduction='batchmean'` divides the sum by the number of
     rows, as the mathematics has it.
     """
-    for x in (input, target):
-        F.refuse_kinds(x, 'c', 'kl_div: Complex inputs not supported.')
-        F.refuse_kinds(x, 'ib', 'kl_div: Integral inputs not supported.')
     F.need_tensor(input, 'kl_div')
     if reduction == 'mean' and size_average is None and reduce is None:
         warnings.warn(
@@ -1291,6 +1294,9 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
             " release.",
             stacklevel=3,
         )
+    for x in (input, target):
+        F.refuse_kinds(x, 'c', 'kl_div: Complex inputs not supported.')
+        F.refuse_kinds(x, 'ib', 'kl_div: Integral inputs not supported.')
     by_rows = reduction == 'batchmean'
     reduction = reduction_of('sum' if by_rows else reduction, size_average, reduce)
     if log_target:
@@ -1575,12 +1581,12 @@ def cosine_embedding_loss(
     F.need_tensor(input1, 'cosine_embedding_loss', 'input1')
     if target.dim() not in (0, 1):
         raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
-    if target.dim() == 1 and input1.dim() != 2:
+    if target.dim() == 1 and not input1.dim() == input2.dim() == 2:
         raise RuntimeError(
             '1D target tensor expects 2D input tensors, but found inputs with sizes '
             + f'{list(input1.shape)} and {list(input2.shape)}.'
         )
-    if not target.dim() and input1.dim() != 1:
+    if not target.dim() and not input1.dim() == input2.dim() == 1:
         raise RuntimeError(
             '0D target tensor expects 1D input tensors, but found inputs with sizes'
             f' {list(input1.shape)} and {list(input2.shape)}.'
@@ -1850,10 +1856,10 @@ def linear_cross_entropy(
 # %% ../../nbs/nn/03_functional.ipynb #0f5dea5a
 COMPILED = frozenset(
     'adaptive_avg_pool1d avg_pool1d avg_pool2d avg_pool3d bilinear celu_ channel_shuffle conv1d'
-    ' conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_similarity elu_ gelu'
-    ' hardshrink hardtanh_ leaky_relu_ linear logsigmoid native_channel_shuffle one_hot pdist'
-    ' pairwise_distance pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_ softplus softshrink'
-    ' scaled_dot_product_attention threshold_'.split()
+    ' conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d cosine_similarity'
+    ' elu_ gelu hardshrink hardtanh_ leaky_relu_ linear logsigmoid native_channel_shuffle one_hot'
+    ' pdist pairwise_distance pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_ softplus'
+    ' softshrink scaled_dot_product_attention threshold_'.split()
 )  # what PyTorch does not write in Python
 explain_functions(
     globals(), but=('softmax', 'softmin', 'log_softmax'), compiled=COMPILED  # these warn

@@ -8,8 +8,8 @@ __all__ = ['conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d',
            'adaptive_max_pool2d_with_indices', 'adaptive_max_pool3d', 'adaptive_max_pool3d_with_indices',
            'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'max_unpool1d', 'max_unpool2d',
            'max_unpool3d', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'native_channel_shuffle', 'spread', 'as_batch',
-           'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest', 'upsample_bilinear',
-           'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
+           'conv_tbc', 'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest',
+           'upsample_bilinear', 'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
 
 # %% ../../nbs/nn/04_spatial.ipynb #b14d8f1c
 import builtins
@@ -271,6 +271,7 @@ def _conv_transpose(name, dims):
             name, input, weight, bias, dims, stride, padding, dilation, groups, True
         )
         extra = _numbers('output_padding', output_padding, dims)
+        if builtins.min(extra) < 0: raise RuntimeError('negative output_padding is not supported')
         if any(e >= s and e >= d for e, s, d in zip(extra, stride, dilation)):
             raise _too_much_padding(extra, stride, dilation)
         x, single = as_batch(input, dims)
@@ -303,6 +304,30 @@ conv1d, conv2d, conv3d = (_conv(f'conv{n}d', n) for n in (1, 2, 3))
 conv_transpose1d, conv_transpose2d, conv_transpose3d = (
     _conv_transpose(f'conv_transpose{n}d', n) for n in (1, 2, 3)
 )
+
+# %% ../../nbs/nn/04_spatial.ipynb #b3d37d79
+@recorded_as('ConvTbcBackward0')
+def conv_tbc(input, weight, bias, pad=0):
+    "A convolution of (time, batch, channels) with weights (window, channels, filters)."
+    for x, name, position in ((input, 'self', 1), (weight, 'weight', 2), (bias, 'bias', 3)):
+        F.need_tensor(x, 'conv_tbc', name, position)
+    if weight.dim() != 3:
+        raise RuntimeError(
+            'Weight tensor must have 3 dims: kernel_width, in_channels, out_channels.'
+        )
+    if input.dim() != 3: raise RuntimeError('Input must have 3 dims: time, batch, in_channel')
+    if bias.dim() != 1: raise RuntimeError('Bias must be 1-D')
+    if input.shape[2] != weight.shape[1]:
+        raise RuntimeError(
+            'Input dim 2 (input channels) is not == dim 1 in the weight tensor: they are'
+            f' {input.shape[2]} and {weight.shape[1]}'
+        )
+    if len(bias) != weight.shape[2]:
+        raise RuntimeError(
+            'Bias size must equal dim 2 in the weight tensor (output channels).'
+        )
+    out = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return out.permute(2, 0, 1).contiguous()
 
 # %% ../../nbs/nn/04_spatial.ipynb #c7be97f7
 _NOT_FOR_UNFOLD = (
@@ -507,8 +532,10 @@ def _check_not_empty(name, input, dims):
     shape = list(input.shape)
     where = len(shape) - dims - 1 + shape[-dims - 1 :].index(0)
     if name.startswith('adaptive'):
-        if 0 not in shape[1:]: return  # the first dimension counts as the batch, even if it is not
-        where = 1 + shape[1:].index(0)
+        # the first dimension counts as the batch; few dimensions need no channels for averages
+        first = 2 if 'avg' in name and dims < 3 and len(shape) == dims + 2 else 1
+        if 0 not in shape[first:]: return
+        where = first + shape[first:].index(0)
         raise RuntimeError(
             f'{name}(): Expected input to have non-zero size for non-batch dimensions, but input'
             f' has sizes {shape} with dimension {where} being empty'
@@ -818,6 +845,10 @@ max_unpool1d, max_unpool2d, max_unpool3d = map(_unpool, (1, 2, 3))
 # %% ../../nbs/nn/04_spatial.ipynb #eacca07b
 def _lp_pool(dims):
     def lp_pool(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+        if norm_type in (math.inf, -math.inf):  # the limits: the largest and the smallest size
+            sign = 1 if norm_type > 0 else -1
+            largest = (max_pool1d, max_pool2d, max_pool3d)[dims - 1]
+            return sign * largest(sign * input.abs(), kernel_size, stride, ceil_mode=ceil_mode)
         average = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1](
             input.pow(norm_type), kernel_size, stride, 0, ceil_mode
         )

@@ -295,7 +295,8 @@ def frame(sizes, pad):
     """
     dims = padded_dims(pad, len(sizes))
     shape = [n + a + b for n, (a, b) in zip(sizes, dims)]
-    if min(shape, default=0) < 0:
+    # what is cut off comes first, on either side
+    if any(n + min(a, 0) < 0 or n + min(a, 0) + min(b, 0) < 0 for n, (a, b) in zip(sizes, dims)):
         raise RuntimeError(
             f'narrow(): length must be non-negative. The input size {list(sizes)}, plus negative'
             f' padding {list(pad)}, resulted in a negative output size, which is invalid.'

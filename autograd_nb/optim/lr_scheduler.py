@@ -188,7 +188,8 @@ class _RateChecks:
 
 take_topics(LRScheduler, (_RateStates, _RateSteps, _RateChecks))
 
-_LRScheduler = LRScheduler
+class _LRScheduler(LRScheduler):
+    "The name that `LRScheduler` had before."
 
 # %% ../../nbs/optim/03_schedules.ipynb #a9c71b21
 class LambdaLR(LRScheduler):

@@ -14,6 +14,7 @@ __all__ = ['default_collate_fn_map', 'Dataset', 'IterableDataset', 'ChainDataset
 import math
 import multiprocessing
 import multiprocessing.context
+import os
 import queue
 import random
 import sys
@@ -716,6 +717,26 @@ def pinned(batch):
         return type(batch)(*map(pinned, batch))
     return type(batch)(map(pinned, batch)) if type(batch) in (tuple, list) else batch
 
+# %% ../../nbs/utils/01_data.ipynb #ed9d7b26
+def _check_processors(num_workers):
+    "Warn of more workers than there are processors for this process."
+    counted = hasattr(os, 'sched_getaffinity')
+    most = len(os.sched_getaffinity(0)) if counted else os.cpu_count()
+    if not num_workers or most is not None and num_workers <= most: return
+    advice = 'DataLoader is not able to compute a suggested max number of worker in current system.'
+    if most is not None:
+        advice = (
+            f'Our suggested max number of worker in current system is {most}'
+            + ('' if counted else ' (`cpuset` is not taken into account)')
+            + ', which is smaller than what this DataLoader is going to create.'
+        )
+    warnings.warn(
+        f'This DataLoader will create {num_workers} worker processes in total. {advice} Please be'
+        ' aware that excessive worker creation might get DataLoader running slow or even freeze,'
+        ' lower the worker number to avoid potential slowness/freeze if necessary.',
+        stacklevel=3,
+    )
+
 # %% ../../nbs/utils/01_data.ipynb #dd381208
 def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
     "Raise PyTorch's error for numbers that are negative, or useless without workers."
@@ -800,6 +821,7 @@ class DataLoader:
         if by_walking: _check_walking(shuffle, sampler, batch_sampler)
         self._choose_order(batch_size, shuffle, sampler, batch_sampler, drop_last, collate_fn)
         self._initialized = True
+        _check_processors(num_workers)
 
     def __setattr__(self, name, value):
         if self._initialized and name in (

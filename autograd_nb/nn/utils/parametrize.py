@@ -257,6 +257,15 @@ def _check_addition(module, tensor_name, parametrization):
             f' {back.shape}'
         )
 
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #8abb5fb0
+def _other_type(original, value):
+    return RuntimeError(
+        'Calling remove_parametrizations() with leave_parametrized=True for a parameter that is'
+        ' an instance of a tensor subclass requires set_() to be implemented correctly: a'
+        f' {original.dtype} cannot become the {value.dtype} that was made of it. Either set'
+        ' leave_parametrized=False or let the parametrization keep the dtype.'
+    )
+
 # %% ../../../nbs/nn/utils/04_parametrize.ipynb #d28d4715
 def is_parametrized(module, tensor_name=None):
     "Whether the module has a parametrised tensor (of that name)."
@@ -275,6 +284,7 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
         original = parametrizations.original
         if leave_parametrized:
             with no_grad(): value = getattr(module, tensor_name)
+            if value.dtype != original.dtype: raise _other_type(original, value)
             _becomes(original, value)
     else:
         if not leave_parametrized:

@@ -114,7 +114,7 @@ def need_first(value, other, function):
         if isinstance(other, TensorBase): return value
         if isinstance(other, (int, float, complex)): return as_operand(value)
     need_tensor(value, function)
-    if other is None: need_tensor(other, function, 'other', 2)
+    if other is None or is_array(other): need_tensor(other, function, 'other', 2)
     return value
 
 def refuse_kinds(x, kinds, words, remedy=''):

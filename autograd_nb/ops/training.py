@@ -12,6 +12,7 @@ from ..arrays.numpy_backend import is_half, xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, linear, op
 from .indexing import all_below
+from .nn import beside
 from .pointwise import as_numbers, clamp, log, maximum, sigmoid, softplus
 from .reduce import added, all, count_of, mean, per_example, sum
 from .shape import all_batched, pointwise, reshape
@@ -142,12 +143,10 @@ def column(mask):
 
 # %% ../../nbs/ops/07_training.ipynb #b750fd5a
 def in_dtype(v, x):
-    "A static array in the dtype of the array or tensor `x`; None stays None."
-    return (
-        None
-        if v is None
-        else v.astype((x._array if isinstance(x, TensorBase) else x).dtype, copy=False)
-    )
+    "A static array in the dtype of the array or tensor `x`, and beside it; None stays None."
+    if v is None: return None
+    dtype = (x._array if isinstance(x, TensorBase) else x).dtype
+    return beside(v.astype(dtype, copy=False), x)
 
 def summarised(values, reduction):
     "An array of losses, averaged, summed or left."

@@ -9,10 +9,10 @@ __all__ = ['check_rows', 'in_table', 'embedding', 'row_sums', 'unpadded', 'colum
 # %% ../../nbs/ops/07_training.ipynb #24896113
 import numpy as np
 from ..arrays.numpy_backend import is_half, xp
-from ..graph.node import TensorBase
+from ..graph.modes import LAYERS
+from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, linear, op
 from .indexing import all_below
-from .nn import beside
 from .pointwise import as_numbers, clamp, log, maximum, sigmoid, softplus
 from .reduce import added, all, count_of, mean, per_example, sum
 from .shape import all_batched, pointwise, reshape
@@ -143,10 +143,12 @@ def column(mask):
 
 # %% ../../nbs/ops/07_training.ipynb #b750fd5a
 def in_dtype(v, x):
-    "A static array in the dtype of the array or tensor `x`, and beside it; None stays None."
+    """A static array in the dtype of the array or tensor `x`, beside which it is to stand: a tensor
+    beside a tensor. None stays None.
+    """
     if v is None: return None
-    dtype = (x._array if isinstance(x, TensorBase) else x).dtype
-    return beside(v.astype(dtype, copy=False), x)
+    if not isinstance(x, TensorBase): return v.astype(x.dtype, copy=False)
+    return LAYERS.constant(tensor_like(v.astype(x._array.dtype, copy=False)))
 
 def summarised(values, reduction):
     "An array of losses, averaged, summed or left."

@@ -573,6 +573,33 @@ def test_functions_looked_at_late_refuse_in_pytorchs_words(call):
     assert found[0][0] is found[1][0] and found[1][1].startswith(found[0][1]), found
 
 
+# Gradients of complex numbers that PyTorch does not have ------------------------------------------------------
+
+COMPLEX_GRADIENTS = (
+    "torch.select_scatter({}, c[0], 0, 0)", "torch.select_scatter(c, {}[0], 0, 0)", "torch.slice_scatter({}, c[:1], 0, 0, 1)", "torch.slice_scatter(c, {}[:1], 0, 0, 1)",
+    "torch.scatter_reduce({}, 0, i, c, 'sum')", "c.scatter_reduce(0, i, {}, 'mean')", "F.bilinear({}[:, :2], c[:, :2], w)", "F.bilinear(c, c, {}[None])", "F.embedding(i, {})",
+    "torch.mode({}[0, 0])", "torch.cummax({}[0, 0], 0)", "torch.normal({}, 1.0)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", COMPLEX_GRADIENTS)
+def test_complex_gradients_that_pytorch_does_not_have(call):
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (torch, ours):
+        c = library.ones(2, 2) * (1 + 2j)
+        names = dict(torch=library, F=library.nn.functional, c=c, g=c.clone().requires_grad_(), w=library.ones(1, 2, 2) * 1j, i=library.zeros((2, 2), dtype=library.int64))
+        with pytest.raises(RuntimeError) as raised:
+            eval(call.format("g"), names)
+        library.manual_seed(0)
+        made = [eval(call.format("c"), names)]
+        with library.no_grad():
+            library.manual_seed(0)
+            made.append(eval(call.format("g"), names))
+        found.append((str(raised.value).splitlines()[0], [(v[0] if isinstance(v, tuple) else v).tolist() for v in made]))
+    assert found[0] == found[1]
+
+
 # Numbers and arrays of NumPy beside signs ---------------------------------------------------------------------
 
 BESIDE_SIGNS = (

@@ -130,9 +130,12 @@ def refuse_kinds(x, kinds, words, remedy=''):
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
     raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
 
-def refuse_complex_gradient(input, name):
-    "Raise PyTorch's error if complex numbers require their gradient through the function `name`."
-    if input._array.dtype.kind != 'c' or LOCAL.modes.no_record or not input.requires_grad: return
+def refuse_complex_gradient(input, name, *others):
+    """Raise PyTorch's error if `input` is of complex numbers and its gradient, or that of one of
+    `others`, is wanted through the function `name`.
+    """
+    if input._array.dtype.kind != 'c' or LOCAL.modes.no_record: return
+    if not builtins.any([x.requires_grad for x in (input, *others)]): return
     raise RuntimeError(
         f'{name} does not support automatic differentiation for outputs with complex dtype.'
     )

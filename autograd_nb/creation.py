@@ -991,6 +991,7 @@ def _check_deviation(std):
     elif std < 0:
         raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
 
+# %% ../nbs/tensor/04_creation.ipynb #8e9fdd5c
 @replayed_as_call
 def normal(
     mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,

@@ -130,6 +130,7 @@ def refuse_kinds(x, kinds, words, remedy=''):
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
     raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
 
+# %% ../../nbs/tensor/functions/01_arguments.ipynb #4e54be16
 def refuse_complex_gradient(input, name, *others):
     """Raise PyTorch's error if `input` is of complex numbers and its gradient, or that of one of
     `others`, is wanted through the function `name`.

@@ -27,7 +27,8 @@ from .arrays.random import F4, F8, I8, default_generator, fma
 from .argument_types import ABSENT, FITS, Ask, type_name, warn_once
 from .forms import forms
 from autograd_nb.functions import (
-    cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
+    cast, dtype_of, into, not_negative, outdated, refuse_complex_gradient, refuse_kinds,
+    refuse_whole, sizes_of
 )
 from .graph.errors import argument_error
 from .transforms import chance, draw, like, looped_over, no_out
@@ -999,13 +1000,16 @@ def randperm(
 
 # %% ../nbs/tensor/04_creation.ipynb #426dde23
 def _check_deviation(std):
-    "Raise PyTorch's error for standard deviations below zero."
+    "Raise PyTorch's error for standard deviations below zero, and complex ones."
     if isinstance(std, TensorBase):
+        if std._array.dtype.kind == 'c':
+            raise RuntimeError('normal expects standard deviation to be non-complex')
         if std._array.__class__ is np.ndarray and (std._array < 0).any():
             raise RuntimeError('normal expects all elements of std >= 0.0')
     elif std < 0:
         raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
 
+# %% ../nbs/tensor/04_creation.ipynb #8e9fdd5c
 @replayed_as_call
 def normal(
     mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
@@ -1031,7 +1035,9 @@ def normal(
     if tensors:
         refuse_kinds(tensors[0], 'ib', 'normal_kernel_cpu')
         dtype = tensors[0].dtype
-    wide = dtype.numpy if dtype.itemsize > 2 and dtype.is_floating_point else np.dtype('f4')
+        refuse_complex_gradient(tensors[0], 'normal', *tensors)
+    exact = dtype.itemsize > 2 and (dtype.is_floating_point or dtype.is_complex)
+    wide = dtype.numpy if exact else np.dtype('f4')
     z = draw(
         lambda shape: (generator or generator_for(near)).normal(shape, wide),
         np.broadcast_shapes(*[v._array.shape for v in tensors]),

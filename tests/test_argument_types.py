@@ -1,6 +1,7 @@
 """What functions refuse: arguments that are no tensors, and dtypes that PyTorch has no kernel for."""
 
 import itertools
+import operator
 import warnings
 
 import _op_samples
@@ -572,12 +573,48 @@ def test_functions_looked_at_late_refuse_in_pytorchs_words(call):
     assert found[0][0] is found[1][0] and found[1][1].startswith(found[0][1]), found
 
 
+# Gradients of complex numbers that PyTorch does not have ------------------------------------------------------
+
+COMPLEX_GRADIENTS = (
+    "torch.select_scatter({}, c[0], 0, 0)", "torch.select_scatter(c, {}[0], 0, 0)", "torch.slice_scatter({}, c[:1], 0, 0, 1)", "torch.slice_scatter(c, {}[:1], 0, 0, 1)",
+    "torch.scatter_reduce({}, 0, i, c, 'sum')", "c.scatter_reduce(0, i, {}, 'mean')", "F.bilinear({}[:, :2], c[:, :2], w)", "F.bilinear(c, c, {}[None])", "F.embedding(i, {})",
+    "torch.mode({}[0, 0])", "torch.cummax({}[0, 0], 0)", "torch.normal({}, 1.0)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", COMPLEX_GRADIENTS)
+def test_complex_gradients_that_pytorch_does_not_have(call):
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (torch, ours):
+        c = library.ones(2, 2) * (1 + 2j)
+        names = dict(torch=library, F=library.nn.functional, c=c, g=c.clone().requires_grad_(), w=library.ones(1, 2, 2) * 1j, i=library.zeros((2, 2), dtype=library.int64))
+        with pytest.raises(RuntimeError) as raised:
+            eval(call.format("g"), names)
+        library.manual_seed(0)
+        made = [eval(call.format("c"), names)]
+        with library.no_grad():
+            library.manual_seed(0)
+            made.append(eval(call.format("g"), names))
+        found.append((str(raised.value).splitlines()[0], [(v[0] if isinstance(v, tuple) else v).tolist() for v in made]))
+    assert found[0] == found[1]
+
+
 # Numbers and arrays of NumPy beside signs ---------------------------------------------------------------------
 
 BESIDE_SIGNS = (
     "np.float32(2) - w", "np.float32(2) / w", "np.float32(2) ** w", "np.int64(2) * w", "np.int64(2) - k", "np.int64(7) // x", "np.float32(7) % x", "np.bool_(True) + k", "k - np.bool_(True)",
     "np.bool_(True) - k", "np.bool_(True) * m", "np.modf(x)", "np.frexp(x)", "np.divmod(x, n)", "divmod(x, n)", "x * n.astype('>f4')", "x / np.array(['a', 'b', 'c'])", "x + n.astype(object)",
     "x + np.array([None])", "np.array([None]) - x", "x * np.str_('a')", "x == np.str_('a')", "x + np.datetime64('2020')", "x.mul(np.array(['a']))", "torch.from_numpy(n.astype(object))",
+    "n * x", "n + x", "n - x", "n / x", "n ** x", "n // x", "n % x", "n @ x", "n == x", "n != x", "n < x", "np.array([1, 2, 4]) | k", "np.array(2.0) * x", "n.astype('f4') / x",
+    "x * n", "x + n", "x - n", "x / n", "x ** n", "x // n", "x % n", "x @ n", "x == n", "x != n", "x < n", "k | np.array([1, 2, 4])", "k << np.array([1, 2, 4])", "x * np.array(2.0)",
+    "k / np.array([2, 2, 2])", "k // np.array([2, 2, 2])", "m | np.array([True, False])", "x[0] * n", "x == n[:2]", "k == n", "x == n.astype('c8')",
+    "w * n[:2]", "n[:2] * w", "w / n[:2]", "n[:2] / w", "w ** n[:2]", "w @ n[:2]", "w == n[:2]", "n[:2] == w", "w.detach() * n[:2]",
+    "operator.iadd(n.copy(), x)", "operator.imul(n.copy(), x)", "operator.imatmul(n.copy(), x)", "operator.iadd(x, n)", "operator.imul(x, n)", "operator.ifloordiv(x, n)", "operator.imul(w, n[:2])",
+    "np.add(x, x)", "np.add(x, n)", "np.add(n, x)", "np.sin(x)", "np.sin(w)", "np.add(w, w)", "np.add(w, n[:2])", "np.isnan(x)", "np.maximum(x, n)", "np.add.reduce(x)", "np.sin(x, out=np.zeros(3))",
+    "np.float64(2) * w", "np.float64(2) < x", "np.float64(2) == x", "np.float32(2) * k", "np.int64(2) & k", "x.__array_wrap__(np.array([True]))", "hasattr(x, '__array_ufunc__')",
+    "torch.add(x, n)", "x.add(n)", "x.sub(n)", "x.mul(n)", "x.div(n)", "x.add_(n)", "x.mul_(n)", "torch.pow(x, n)", "torch.pow(n, x)", "torch.maximum(x, n)", "torch.eq(x, n)",
+    "torch.where(x > 1, x, n)", "torch.where(x > 1, np.array(2.0), x)", "x.lerp(x, np.array(0.5))",
 )  # fmt: skip
 
 
@@ -595,8 +632,8 @@ def test_numbers_and_arrays_of_numpy_beside_signs(call):
     def attempt(library):
         names = dict(x=library.tensor([1.0, 2.0, 3.0]), w=library.tensor([1.0, 2.0], requires_grad=True), k=library.arange(3), m=library.tensor([True, False]))
         try:
-            return seen(eval(call, names | {"torch": library, "np": np, "n": np.array([1.0, 4.0, 2.0])}))
-        except TypeError as error:
+            return seen(eval(call, names | {"torch": library, "np": np, "operator": operator, "n": np.array([1.0, 4.0, 2.0])}))
+        except (TypeError, RuntimeError) as error:
             return type(error).__name__, str(error)[:25]
 
     assert attempt(ours) == attempt(torch)

@@ -119,6 +119,12 @@ r=hessian(lambda x,y:(x*y).sin().sum(),argnums=(0,1))(R(3),R(3,seed=1))
 
 r=vmap(hessian(lambda x:(x**3).sum()*x[0]))(R(2,4))
 
+t=torch.tensor([[0,2,1],[3,3,1]]); c=lambda x,t: torch.nn.functional.cross_entropy(x,t)
+r=vmap(hessian(c))(R(2,3,4),t), vmap(hessian(c))(R(3,4),t[0]), vmap(vmap(c))(R(2,3,4),t), vmap(vmap(c,(None,0)),(0,None))(R(3,2,4),t.T[:,:2]), vmap(jacrev(jacrev(c)))(R(2,3,4),t)
+
+t=torch.tensor([[0,2,1],[3,3,1]]); c=lambda x,t: torch.nn.functional.cross_entropy(x,t,weight=torch.tensor([1.,.5,2.,3.],dtype=torch.float64),ignore_index=1)
+r=vmap(hessian(c))(R(2,3,4),t), vmap(grad(c))(R(2,3,4),t), vmap(c)(R(2,3,4),t)
+
 r=vmap(jacrev(lambda x:x.sin()*x.sum()))(R(2,4))
 
 r=jacrev(vmap(lambda x:x.sin()*x.sum()))(R(2,4))

@@ -130,7 +130,7 @@ def need_first(value, other, function):
         if isinstance(other, TensorBase): return value
         if isinstance(other, (int, float, complex)): return as_operand(value)
     need_tensor(value, function)
-    if other is None: need_tensor(other, function, 'other', 2)
+    if other is None or is_array(other): need_tensor(other, function, 'other', 2)
     return value
 
 def refuse_kinds(x, kinds, words, remedy=''):
@@ -146,9 +146,13 @@ def refuse_kinds(x, kinds, words, remedy=''):
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
     raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
 
-def refuse_complex_gradient(input, name):
-    "Raise PyTorch's error if complex numbers require their gradient through the function `name`."
-    if input._array.dtype.kind != 'c' or LOCAL.modes.no_record or not input.requires_grad: return
+# %% ../../nbs/tensor/functions/01_arguments.ipynb #4e54be16
+def refuse_complex_gradient(input, name, *others):
+    """Raise PyTorch's error if `input` is of complex numbers and its gradient, or that of one of
+    `others`, is wanted through the function `name`.
+    """
+    if input._array.dtype.kind != 'c' or LOCAL.modes.no_record: return
+    if not builtins.any([x.requires_grad for x in (input, *others)]): return
     raise RuntimeError(
         f'{name} does not support automatic differentiation for outputs with complex dtype.'
     )

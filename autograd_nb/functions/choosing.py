@@ -12,12 +12,13 @@ import numpy as np
 
 from ..argument_types import type_name as kind_name, user_level
 from ..arrays.dtypes import DTYPES, FROM_NUMPY, c_name, result_dtype, scalar_dtype
+from ..arrays.numpy_backend import is_array
 from ..forms import forms
 from .arguments import _op, _type_name, is_tensor, need_tensor
 from .arithmetic import _LIMITS, _as_constant, _choice, _common, _held
 from .reshaping import expand
 from .results import cast, into
-from ..graph.errors import broadcast_error
+from ..graph.errors import broadcast_error, combination_error
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import rename
 from ..layers.replay import constant_input, escapes
@@ -105,6 +106,8 @@ def where(condition, input=None, other=None, *, out=None):
             'where expected condition to be a boolean tensor, but got a tensor with dtype'
             f' {_type_name(condition)}'
         )
+    if is_array(input) or is_array(other):
+        raise combination_error('where', (condition, input, other))
     if not isinstance(input, TensorBase) and not isinstance(other, TensorBase):
         d = result_dtype(numbers=[scalar_dtype(input), scalar_dtype(other)])
         if d.category == 'int' and -(2**63) <= other < 2**63:  # no operation takes it as it is

@@ -41,6 +41,7 @@ def mode(input, dim=-1, keepdim=False, *, out=None):
     "The most frequent element along `dim` (the smallest of several), and where it last occurs."
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
+        F.refuse_complex_gradient(input, 'mode')
         return into(out, F.return_mode(*F.only(input, 'ModeBackward0')))
     index = _op['place_of_mode'](input, dim=d)
     if not keepdim: index = squeeze(index, d)
@@ -58,6 +59,7 @@ def _running(name):
         d = dim_of(dim, input._array.ndim)
         kind = _pair(name)
         if not input._array.ndim:
+            F.refuse_complex_gradient(input, name)
             picked = F.only(input, f'{name.title()}Backward0', 'picked_so_far')
             return into(out, kind(*picked), name)
         if input._array.size: F.refuse_kinds(input, 'c', f'{name}_cpu')

@@ -303,6 +303,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
     F._check_places('scatter', input, d, index, src)
     if not input._array.ndim and index._array.ndim != src._array.ndim:
         index, src = reshape(index, -1), reshape(src, -1)
+    F.refuse_complex_gradient(input, 'scatter_reduce', src)
     how = dict(dim=d, include_self=include_self)
     if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
     else: name = 'scatter_product' if reduce == 'prod' else f'scatter_{reduce}'
@@ -333,6 +334,7 @@ def select_scatter(input, src, dim, index):
             'expected src to have a size equal to the slice of self. src size ='
             f' {list(src._array.shape)}, slice size = {list(want)}'
         )
+    F.refuse_complex_gradient(input, 'select_scatter', src)
     src, place = cast(src, input.dtype), _axis(input, dim, int(index))
     return REGISTRY['index_put'].general(input, src, index=place, node='SelectScatterBackward0')
 
@@ -349,6 +351,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None):
             'expected src to have a size equal to the slice of self. src size ='
             f' {list(src._array.shape)}, slice size = {list(want)}'
         )
+    F.refuse_complex_gradient(input, 'slice_scatter', src)
     return REGISTRY['index_put'].general(
         input, cast(src, input.dtype), index=_axis(input, dim, part), node='SliceScatterBackward0'
     )

@@ -156,6 +156,7 @@ def bilinear(input1, input2, weight, bias=None):
     given = {name: x for name, x in given.items() if x is not None}
     words = 'All tensors must have the same dtype, got ' + ', '.join(f'{n}: {{}}' for n in given)
     F.one_dtype(words, *given.values(), name=lambda x: c_name(x._array))
+    F.refuse_complex_gradient(input1, '_trilinear', input2, weight)
     lead = input1.shape[:-1]
     a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))
     outputs, m, n = weight.shape
@@ -199,6 +200,7 @@ def embedding(
     if max_norm is not None: _shorten_rows(weight, input, max_norm, norm_type)
     if sparse:
         weight.grad_in_rows = True  # for `optim.SparseAdam`
+    F.refuse_complex_gradient(weight, 'embedding')
     out = _op['embedding'](weight, input, padding_idx=padding_idx)
     if scale_grad_by_freq and out.requires_grad:
         counts = xp.counted(input._array, rows)[input._array]

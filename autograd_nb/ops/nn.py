@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.numpy_backend import row_major, xp
 from ..graph.op import Fixed, N, linear, op, symmetric
 from .indexing import all_below
-from .pointwise import exp
+from .pointwise import exp, zeros_for
 from .reduce import added, along, count_of, per_example, sum
 from .shape import all_batched, expand, pointwise, reshape
 
@@ -91,20 +91,25 @@ def _each_loss(op, values, batched, statics):
         shape=(n, rows),
     )
     if statics['reduction'] == 'none': return each
-    return (
-        sum(each, dim=1) / weights_of(target, classes, statics, x)[:, 0]
-        if statics['reduction'] == 'mean'
-        else sum(each, dim=1)
-    )
+    total = sum(each, dim=1, keepdim=True)
+    if statics['reduction'] == 'mean': total = total / weights_of(each, target, classes, statics)
+    return reshape(total, shape=(n,))
 
 # %% ../../nbs/ops/06_nn.ipynb #7a213c6c
-def weights_of(target, classes, statics, like):
-    "For each example the sum of its rows' factors, as a column in the dtype of `like`."
-    like, target = (getattr(v, '_array', v) for v in (like, target))
-    factor, _ = row_factors(
-        target.reshape(-1), classes, statics['weight'], statics['ignore_index'], 'none', like.dtype
+def weights_of(like, target, classes, statics):
+    """For each example the sum of its rows' factors, as a column: their loss where every entry is
+    minus one. (The targets may be batched once more, and have no numbers to look at.) `like`: a
+    number for each row of each example.
+    """
+    entries = reshape(zeros_for(like) - 1, shape=(-1, 1))
+    factor = nll_loss(
+        expand(entries, size=(entries.shape[0], classes)),
+        reshape(target, shape=(-1,)),
+        weight=statics['weight'],
+        ignore_index=statics['ignore_index'],
+        reduction='none',
     )
-    return np.broadcast_to(factor, target.size).reshape(target.shape).sum(1, keepdims=True)
+    return sum(reshape(factor, shape=tuple(like.shape)), dim=1, keepdim=True)
 
 def _each_spread(op, values, batched, statics):
     g, target = all_batched(op, values, batched)
@@ -112,7 +117,7 @@ def _each_spread(op, values, batched, statics):
     if statics['reduction'] != 'none':
         g = expand(reshape(g, shape=(g.shape[0], 1)), size=(g.shape[0], rows))
         if statics['reduction'] == 'mean':
-            g = g / weights_of(target, classes, statics, g)
+            g = g / weights_of(g, target, classes, statics)
     out = nll_spread(
         reshape(g, shape=(-1,)),
         reshape(target, shape=(-1,)),

@@ -1104,7 +1104,7 @@ def plain(name, ufunc, doc, n=2, **traits):
 
 COMPARISON = dict(overloaded=True, forms='function method method_')
 
-eq = plain('eq', np.equal, '`x == y`.', **COMPARISON)
+eq = plain('eq', np.equal, '`x == y`.', equates=True, **COMPARISON)
 
 ne = plain('ne', np.not_equal, '`x != y`.', **COMPARISON, names='ne not_equal')
 

@@ -8,7 +8,6 @@ __all__ = ['Operators', 'SingleSigns', 'advise_number', 'Transposed', 'write_par
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #323825d9
 from .. import functions as F
 from ..argument_types import warn_once
-from ..arrays.numpy_backend import is_array
 from ..functions import as_operand
 from ..layers.arguments import is_value
 from ..layers.names import rename
@@ -21,20 +20,19 @@ def _refused(other):
     "What an operator answers about an operand: NotImplemented, or the error on its way."
     if is_value(other): raise
     return NotImplemented
-_rsub, _div = REGISTRY['rsub'].behind_sign(), REGISTRY['div']
+_reciprocal = REGISTRY['reciprocal']
 _NOT_WHOLE = '~ (operator.invert) is only implemented on integer and Boolean-type tensors'
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31
 class Operators:
-    "Operators whose operands may be numbers or arrays."
+    "Operators that are more than an operation."
 
     __slots__ = ()
 
     __matmul__ = F.matmul_sign
 
     def __rmatmul__(self, other):
-        fits = is_array(other) or isinstance(other, TensorBase)
-        return F.matmul(as_operand(other), self) if fits else NotImplemented
+        return F.matmul(other, self) if isinstance(other, TensorBase) else NotImplemented
 
     def __floordiv__(self, other):
         try: return F.floor_divide(self, other)
@@ -60,12 +58,10 @@ class Operators:
         return F.underivable(made, 'aten::remainder', self) if number else made
 
     def __rtruediv__(self, other):
-        if not is_value(other): return NotImplemented
-        return _div.call(as_operand(other), self) if is_array(other) else F.rdiv(self, other)
+        try: return _reciprocal(self) * other
+        except TypeError: return _refused(other)
 
-    def __rsub__(self, other):
-        if not (is_array(other) and is_value(other)): return _rsub(self, other)
-        return REGISTRY['sub'].call(as_operand(other), self)
+    __rsub__ = REGISTRY['rsub'].behind_sign()
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b32
 class SingleSigns:

@@ -139,6 +139,10 @@ m.shape + (1, "a")
 t(torch.Size([t(2), True]))
 torch.Tensor(None)
 torch.Tensor(True)
+torch.nn.functional.binary_cross_entropy(m.sigmoid(), m.sigmoid(), weight=m.requires_grad_())
+torch.nn.functional.binary_cross_entropy_with_logits(m, m.sigmoid(), weight=m.detach().requires_grad_())
+torch.nn.functional.binary_cross_entropy_with_logits(m, m.sigmoid(), pos_weight=m[0].detach().requires_grad_())
+torch.func.grad(lambda w: torch.nn.functional.binary_cross_entropy(m.sigmoid(), m.sigmoid(), w))(m)
 """
 
 

@@ -127,6 +127,18 @@ r=vmap(hessian(c))(R(2,3,4),t), vmap(grad(c))(R(2,3,4),t), vmap(c)(R(2,3,4),t)
 
 r=vmap(jacrev(lambda x:x.sin()*x.sum()))(R(2,4))
 
+F=torch.nn.functional; p,y,w=R(4,3).sigmoid(),R(4,3,seed=1).sigmoid(),R(4,3,seed=2).exp()
+r=[vmap(t)(p,y,w) for f in (lambda w:dict(weight=w),lambda w:dict(pos_weight=w)) for b in (F.binary_cross_entropy_with_logits,) for t in (lambda p,y,w: b(p,y,**f(w)), grad(lambda p,y,w: b(p,y,**f(w),reduction='sum'),(0,2)), grad(lambda p,y,w: b(p,y,**f(w)),(0,1)))], grad(lambda w: F.binary_cross_entropy_with_logits(p,y,w,pos_weight=w))(w), vmap(grad(lambda p,y,w: F.binary_cross_entropy(p,y,w)))(p,y,w), vmap(lambda w: F.binary_cross_entropy(p,y,w,reduction='none'))(w)
+
+F=torch.nn.functional; x,w,t=R(4,5,3),R(4,3,seed=2).exp(),torch.tensor([0,2,-100,1,1])
+r=[vmap(f)(x,w) for k in ('mean','sum','none') for f in (lambda x,w: F.cross_entropy(x,t,w,reduction=k), grad(lambda x,w: F.cross_entropy(x,t,w,reduction=k).sum()), lambda x,w: F.nll_loss(x[0],t[0],w,reduction=k), grad(lambda x,w: F.nll_loss(x.T[None],t[None],w,reduction=k).sum()))]
+
+x,v,i=R(4,5),R(4,2,seed=1),torch.tensor([[0,3],[1,4],[2,0],[4,1]])
+r=[vmap(hessian(lambda x,i,v: (f(x,i,v)**3).sum()))(x,i,v) for f in (lambda x,i,v: x.index_add(0,i,v), lambda x,i,v: x.index_put((i,),v), lambda x,i,v: x.index_put((i,),v,accumulate=True), lambda x,i,v: x.index_copy(0,i,v), lambda x,i,v: x.scatter(0,i,v), lambda x,i,v: x.put(i,v))], vmap(lambda x,i,v: x.put(i,v))(x,i-5,v), vmap(lambda x,i,v: x.put(i,v,accumulate=True))(x,i*0,v), vmap(lambda i: x.put(i,v[0]))(i)
+
+c=lambda x: torch.nn.functional.ctc_loss(x.log_softmax(-1),torch.tensor([1,2]),torch.tensor(6),torch.tensor(2)); d=lambda x: torch.nn.functional.ctc_loss(x.log_softmax(-1),torch.tensor([[1,1,2]]),torch.tensor([3]),torch.tensor([3]),zero_infinity=True)
+r=vmap(c)(R(2,6,4)), vmap(grad(c))(R(2,6,4)), vmap(d)(R(2,3,1,4)), vmap(grad(d))(R(2,3,1,4))
+
 r=jacrev(vmap(lambda x:x.sin()*x.sum()))(R(2,4))
 
 r=jacfwd(jacfwd(lambda x:x.sin()*x.sum()))(R(3)),jacrev(jacrev(lambda x:x.sin()*x.sum()))(R(3)),jacrev(jacfwd(lambda x:x.sin()*x.sum()))(R(3))

@@ -220,9 +220,12 @@ def put(input, index, source, accumulate=False):
             raise IndexError(
                 f'out of range: tried to access index {bad.flat[0]} on a tensor of {n} elements.'
             )
-    made = REGISTRY['index_add' if accumulate else 'index_copy'].general(
-        reshape(input, -1), reshape(source, -1), index=(reshape(index, -1)._array,)
-    )
+    flat, entries, place = reshape(input, -1), reshape(source, -1), reshape(index, -1)._array
+    if index.__class__ in WRAPPERS:
+        made = REGISTRY['index_put'].general(flat, entries, index=(place,), accumulate=accumulate)
+    else:
+        name = 'index_add' if accumulate else 'index_copy'
+        made = REGISTRY[name].general(flat, entries, index=(place,))
     return _op['unsafe_view'](made, shape=input._array.shape)
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #5ca11a13

@@ -16,7 +16,7 @@ from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, is_grad_enabled
 from ..layers.casting import castable
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import rename
 from ..ops.kernels import sequences
 
@@ -224,9 +224,9 @@ def ctc_loss(
     mass = F.sum(log_probs.exp() * counts, (0, 2))
     # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
     loss = loss + (mass - mass.detach())
-    far = loss._array > -LOW / 2
-    if not xp.on_host or far.any():
-        loss = F.masked_fill(loss, tensor_like(far), 0.0 if zero_infinity else np.inf)
+    far = loss > -LOW / 2
+    if far.__class__ in WRAPPERS or not xp.on_host or far._array.any():
+        loss = F.masked_fill(loss, far, 0.0 if zero_infinity else np.inf)
     if reduction == 'none':
         if single: return F.squeeze(loss, 0)
         return rename(loss, 'WhereBackward0' if zero_infinity else 'CtcLossBackward0')

@@ -44,7 +44,7 @@ from ..layers.casting import castable
 from ..layers.conjugate_views import BITS, put
 from ..layers.replay import constant_input, of_arrays, replayed_as_call
 from ..layers.versions import JOURNAL
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from autograd_nb.functions.distances import (  # noqa: F401
@@ -1257,9 +1257,13 @@ def binary_cross_entropy(
             f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
         )
     F.refuse_integers('binary_cross_entropy', input)
+    _refuse_gradient('binary_cross_entropy', weight=weight)
+    if weight.__class__ in WRAPPERS:
+        losses = binary_cross_entropy(input, target, reduction='none')
+        return summarise(losses * weight, reduction)
     return _op['binary_cross_entropy'](input, target, weight=_static(weight), reduction=reduction)
 
-@looped_over('weight', 'pos_weight')
+# %% ../../nbs/nn/03_functional.ipynb #33c289be
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None
 ):
@@ -1276,10 +1280,21 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
         if misfit is not None: raise misfit
+    if LOCAL.modes.transforms and (weight is not None or pos_weight is not None):
+        return summarise(_by_logits(input, target, weight, pos_weight), reduction)
+    _refuse_gradient('binary_cross_entropy_with_logits', weight=weight, pos_weight=pos_weight)
     out = _op['binary_cross_entropy_with_logits'](
         input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
     )
     return _typed_as(out, target)
+
+def _by_logits(input, target, weight, pos_weight):
+    """Losses with weights that a transform may hold, by operations: the loss's own looks at the
+    numbers of the weights, and has no derivative by them.
+    """
+    positive = target if pos_weight is None else target * pos_weight
+    losses = (1 - target) * input - (positive + 1 - target) * logsigmoid(input)
+    return losses if weight is None else losses * weight
 
 # %% ../../nbs/nn/03_functional.ipynb #e547dd6f
 def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_target=False):
@@ -1322,7 +1337,6 @@ def _check_weight(weight, classes, prefix=''):
         )
 
 # %% ../../nbs/nn/03_functional.ipynb #5b15958a
-@looped_over('weight')
 def nll_loss(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'
 ):
@@ -1355,6 +1369,8 @@ def nll_loss(
     F.refuse_integers(rows, input)
     classes = shape[0] if len(shape) == 1 else shape[1]
     if weight is not None: _check_class_weights(weight, classes, input)
+    if weight.__class__ in WRAPPERS:
+        return _by_class(input, target, weight, ignore_index, reduction)
     statics = dict(weight=_static(weight), ignore_index=ignore_index, reduction=reduction)
     if len(shape) == 2 and len(places) == 1 and shape[0] == places[0]:
         return _op['nll_loss'](input, target, **statics)
@@ -1367,6 +1383,13 @@ def nll_loss(
     return rename(out, 'ViewBackward0', pictured=False) if viewed else out
 
 # %% ../../nbs/nn/03_functional.ipynb #ad64821a
+def _by_class(input, target, weight, ignore_index, reduction):
+    "`nll_loss` with weights that a transform holds, by operations: its own looks at their numbers."
+    kept = target != ignore_index
+    factor = weight[(target * kept).long()] * kept
+    losses = nll_loss(input, target, ignore_index=ignore_index, reduction='none')
+    return _weighted(losses, factor, reduction)
+
 def _check_class_weights(weight, classes, input):
     _check_weight(weight, classes)
     if weight._array.dtype != input._array.dtype:

@@ -854,12 +854,18 @@ def zeros_of(like, shape):
     z = xp.zeros(tuple(shape), like._array.dtype if tensor else like.dtype)
     return constant_input(tensor_like(z)) if tensor else z
 
+# %% ../../nbs/ops/05_indexing.ipynb #eeff3a0b
+def _is_places(i):
+    "Whether an entry of an index is an array of whole numbers, or shows the shape of one."
+    return getattr(getattr(i, 'dtype', None), 'kind', None) in ('i', 'u')
+
 def _index_put_batch(op, values, batched, statics):
     x, v = values
     index, count = statics['index'], next(a.shape[0] for a, b in zip(values, batched) if b)
     if not batched[0]: x = expand(x, size=(count, *x.shape))
-    # of what is written into one example
-    shape = np.broadcast_to(False, tuple(x.shape[1:]))[index].shape
+    # of what is written into one example, wherever: another `vmap` may hold the places
+    places = [np.zeros(i.shape, int) if _is_places(i) else i for i in index]
+    shape = np.broadcast_to(False, tuple(x.shape[1:]))[tuple(places)].shape
     lead = (v.shape[0], *v.shape[1:]) if batched[1] else (1, *v.shape)
     v = reshape(v, shape=(lead[0], *(1,) * (len(shape) - len(lead) + 1), *lead[1:]))
     return op(x, moved_batch(v, front_dims(index)), **{**statics, 'index': _behind(index)})

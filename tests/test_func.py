@@ -127,6 +127,12 @@ r=vmap(hessian(c))(R(2,3,4),t), vmap(grad(c))(R(2,3,4),t), vmap(c)(R(2,3,4),t)
 
 r=vmap(jacrev(lambda x:x.sin()*x.sum()))(R(2,4))
 
+F=torch.nn.functional; q,k,a=R(2,1,4,5),R(2,1,6,5,seed=1),R(2,4,6,seed=2); f=lambda q,k,a: F.scaled_dot_product_attention(q,k,k,attn_mask=a)
+r=jvp(f,(q[0],k[0],a[0]),(q[1],k[1],a[1])), vmap(lambda *z: jvp(f,z,z))(q,k,a), jvp(lambda a: f(q[0],k[0],a),(a[0],),(a[1],)), jacfwd(f,2)(q[0],k[0],a[0]), vmap(f)(q,k,a), vmap(grad(lambda *z: (f(*z)**2).sum(),(0,1,2)))(q,k,a)
+
+F=torch.nn.functional; x=R(3,1,2,4,4); f=lambda x: F.max_unpool2d(*F.max_pool2d(x,2,return_indices=True),2); l=lambda a,b: torch.linalg.lstsq(a,b)[0]; u=lambda a: torch.linalg.lu_solve(*torch.linalg.lu_factor(a),a.mT)
+r=vmap(f)(x), vmap(grad(lambda x: (f(x)**2).sum()))(x), vmap(lambda x: jvp(f,(x,),(x,)))(x), vmap(l)(R(3,4,2),R(3,4,1)), vmap(grad(lambda a,b: l(a,b).sum()))(R(3,4,2),R(3,4,1)), vmap(u)(R(2,3,3))
+
 F=torch.nn.functional; p,y,w=R(4,3).sigmoid(),R(4,3,seed=1).sigmoid(),R(4,3,seed=2).exp()
 r=[vmap(t)(p,y,w) for f in (lambda w:dict(weight=w),lambda w:dict(pos_weight=w)) for b in (F.binary_cross_entropy_with_logits,) for t in (lambda p,y,w: b(p,y,**f(w)), grad(lambda p,y,w: b(p,y,**f(w),reduction='sum'),(0,2)), grad(lambda p,y,w: b(p,y,**f(w)),(0,1)))], grad(lambda w: F.binary_cross_entropy_with_logits(p,y,w,pos_weight=w))(w), vmap(grad(lambda p,y,w: F.binary_cross_entropy(p,y,w)))(p,y,w), vmap(lambda w: F.binary_cross_entropy(p,y,w,reduction='none'))(w)
 

@@ -20,7 +20,7 @@ from ..graph.errors import argument_error
 from ..tensor import generator_for
 from ..layers.casting import castable
 from ..transforms import draw
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, WRAPPERS
 from ..layers.names import rename
 from ..graph.op import REGISTRY
 from ..layers.device import device_of
@@ -62,8 +62,10 @@ def _at_once(query, key, value, attn_mask, dropout_p):
         return False
     if attn_mask is None: return True
     scores = *query.shape[:-1], key.shape[-2]
+    # numbers that are added may have derivatives, which a transform follows
+    followed = attn_mask.__class__ in WRAPPERS and attn_mask._array.dtype.kind != 'b'
     return (
-        not attn_mask.requires_grad
+        not (followed or attn_mask.requires_grad)
         and attn_mask.dim() <= len(scores)
         and all(m in (1, s) for m, s in zip(attn_mask.shape[::-1], scores[::-1]))
     )

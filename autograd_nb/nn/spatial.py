@@ -25,8 +25,7 @@ from ..layers.casting import castable
 from ..arrays.cupy_backend import device_agnostic, is_on_device
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..transforms import looped_over
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as, rename
 from ..layers.replay import replayed_as_call
 from ..graph.op import REGISTRY
@@ -792,7 +791,6 @@ def _check_places(index, size):
 
 # %% ../../nbs/nn/04_spatial.ipynb #748aa623
 def _unpool(dims):
-    @looped_over('indices')
     def max_unpool(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         window = spread(kernel_size, dims)
         stride, padding = window if stride is None else spread(stride, dims), spread(padding, dims)
@@ -813,7 +811,8 @@ def _unpool(dims):
         )
         size = usual if output_size is None else _unpooled_size(output_size, usual, stride)
         index = indices if not single else F.unsqueeze(indices, 0)
-        if not is_on_device(index._array): _check_places(index._array, size)
+        if index.__class__ not in WRAPPERS and not is_on_device(index._array):
+            _check_places(index._array, size)
         out = _op['scatter_planes'](x, index, size=tuple(map(int, size)))
         return _pooled(out, single, dims, f'MaxUnpool{dims}DBackward0')
 

@@ -47,6 +47,8 @@ def _one_by_one(function, level, args, kwargs):
         return REGISTRY['basic_index'].call(a._value, index=(i,)) if at(a, level) else a
 
     def stacked(column):
+        # a truth holds if it does for every example
+        if not isinstance(column[0], TensorBase): return all(column)
         return batched(REGISTRY['stack'].call(*column, dim=0), level)
 
     rows = [

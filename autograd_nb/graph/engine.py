@@ -14,8 +14,8 @@ from itertools import chain, count
 from sys import getrefcount
 from numpy import add, asarray, generic, ndarray
 
-from ..arrays.anywhere import add_into, copy_array, new_zeros
-from ..arrays.numpy_backend import is_array, owns_alone
+from ..arrays.anywhere import add_into, kept_as, new_zeros
+from ..arrays.numpy_backend import is_array
 from .errors import better_failure, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number
 from autograd_nb.graph.node import (
@@ -37,7 +37,7 @@ def accumulate(leaf, g, references=0, since=None):
         held = leaf.grad
         if held is None:
             if not bare: leaf.grad = REGISTRY['copied'](tensor_like(g._array), g)
-            else: leaf.grad = g if owns_alone(g, references + 1) else copy_array(g)
+            else: leaf.grad = kept_as(g, leaf.array, references + 1)
         elif held.__class__ is ndarray and g.__class__ is ndarray:
             add(held, g, held)
         elif is_array(held) and bare:

@@ -16,6 +16,7 @@ class _Target:
     "A leaf, as far as the walk asks."
 
     seq, grad, dtype, lock = -1, None, np.dtype('f8'), AccumulateGrad.lock
+    array = np.empty(2)
 
 class _Probe:
     "A node that notes where the gradient that it makes lies."

@@ -131,3 +131,26 @@ def test_dimensions_of_one_place_have_strides_as_in_pytorch(line):
         given = {"torch": lib, "x": x, "t": x.T, "s": x[:, ::2], "i": lib.tensor([0, 1]), "q": q, "e": lib.empty(0)}
         found.append([(tuple(y.shape), y.stride()) for y in eval(line, given)])
     assert found[1] == found[0]
+
+
+LEAVES = [*LYING, "channels last"]
+PASSES = "x.exp() x.sum(0)**2 x.sum() x.reshape(-1)**2 x.contiguous()*2 x.cumsum(0) (x*1).movedim(0,-1).contiguous()*3 x@torch.ones(x.shape[-1],5)".split()
+
+
+@pytest.mark.parametrize("lying", LEAVES)
+def test_gradients_of_leaves_lie_as_the_leaves_do(lying):
+    "Unless these have gaps; and stay so when more is added."
+    import torch
+
+    def gradients(lib, line):
+        images = lib.arange(48.0).reshape(2, 3, 2, 4).to(memory_format=lib.channels_last)
+        x = (LYING[lying](lib) if lying in LYING else images).detach().requires_grad_()
+        found = []
+        for _ in range(2):
+            eval(line, dict(torch=lib, x=x)).sum().backward()
+            found.append((x.grad.stride(), x.grad.flatten().tolist()))
+        return found
+
+    for line in PASSES:
+        for (a, p), (b, q) in zip(gradients(ours, line), gradients(torch, line)):
+            assert a == b and np.allclose(p, q, rtol=1e-5), line

@@ -631,10 +631,10 @@ def qr_tall_rule(gq, gr, q, r):
 def columns(x, start, length):
     return narrow(x, dim=len(x.shape) - 1, start=start, length=length)
 
-def qr_rule(g, x, out, mode):
+def qr_rule(g, shape, out, mode):
     q, r = out
     gq, gr = g
-    m, n = x.shape[-2:]
+    m, n = shape[-2:]
     if mode == 'complete' and m > n:
         raise RuntimeError(
             "The QR decomposition is not differentiable when mode='complete' and nrows > ncols"
@@ -646,13 +646,8 @@ def qr_rule(g, x, out, mode):
         )
     if m >= n: return qr_tall_rule(gq, gr, q, r)
     # wide: A = [A1 A2], R = [R1 R2], R2 = Q.mH A2
-    k = len(x.shape) - 1
-    r1, g1, g2, a2 = (
-        columns(r, 0, m),
-        columns(gr, 0, m),
-        columns(gr, m, n - m),
-        columns(x, m, n - m),
-    )
+    k, r1, a2 = len(shape) - 1, columns(r, 0, m), matmul(q, columns(r, m, n - m))
+    g1, g2 = columns(gr, 0, m), columns(gr, m, n - m)
     first = qr_tall_rule(gq + matmul(a2, mH(g2)), g1, q, r1)
     return pad_dim(first, dim=k, before=0, after=n - m) + pad_dim(
         matmul(q, g2), dim=k, before=m, after=0
@@ -711,7 +706,7 @@ def qr(x, *, mode='reduced'):
     q, r = decompose(x, mode)
     return q, r
 
-qr.vjp(x=lambda g, x, out, *, mode: qr_rule(g, x, out, mode))
+qr.vjp(x=lambda g, x_shape, out, *, mode: qr_rule(g, x_shape, out, mode))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #850da701
 def gaps(w):

@@ -413,6 +413,7 @@ def _size_in(name, size, more):
             raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
     if not size and not more:
         raise TypeError(f'{name}() missing 1 required positional argument: "size"')
+    if size and more: raise TypeError(f"{name}() got multiple values for argument 'size'")
     return sizes_of((more['size'],) if more else size, name)
 
 def _need_layout(function, layout):
@@ -995,6 +996,8 @@ def randperm(
     if whole and n > np.iinfo(dtype.numpy).max + 1:
         name = dtype.name
         raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
+    if requires_grad and not dtype.is_floating_point:
+        raise RuntimeError('Only Tensors of floating point and complex dtype can require gradients')
     no_out(out)
 
     def permutations(shape):
@@ -1004,7 +1007,7 @@ def randperm(
             else _chance(generator, index).permutation(n).astype(dtype.numpy, copy=False)
         )
 
-    return into(out, draw(permutations, ()))
+    return leaf(into(out, draw(permutations, ())), requires_grad)
 
 # %% ../nbs/tensor/04_creation.ipynb #426dde23
 def _check_deviation(std):

@@ -272,6 +272,19 @@ torch.tensor(b"ab")
 torch.asarray(bytearray(b"abcd"))
 torch.asarray(bytearray(b"abcd"), dtype=torch.int16)
 torch.asarray(bytearray(b"abc"))
+torch.std(x, unbiased=True, correction=1)
+torch.var(x, 0, 0)
+torch.std_mean(x, 0, True, correction=0)
+torch.var_mean(x, unbiased=1)
+torch.var(x, None, False)
+x.std(correction=None)
+x.var(0, True, True)
+torch.zeros(2, size=3)
+torch.randperm(3, requires_grad=True)
+torch.randperm(3, dtype=torch.float, requires_grad=True).requires_grad
+x.split(split_size=2)
+x.split(split_size=[1, 2], dim=0)
+x.split()
 """
 
 

@@ -154,6 +154,7 @@ def split(input, split_size_or_sections=None, dim=0, *, split_size=None):
 
 _split = _op['split']
 
+# %% ../../nbs/tensor/functions/04_joining.ipynb #9d206c4f
 @forms('function method', numpy_names=True)
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."

@@ -167,6 +167,7 @@ def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
         raise
     return into(out, made)
 
+# %% ../../nbs/tensor/functions/09_matrix_products.ipynb #101502c5
 def _factors(x, *numbers):
     "Numbers as factors of `x`: whole beside whole numbers, and real beside real ones."
     dtype = x._array.dtype

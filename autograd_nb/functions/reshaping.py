@@ -196,6 +196,7 @@ def unflatten(input, dim, sizes):
         )
     return reshape(input, (*s[:d], *(s[d] // rest if x == -1 else x for x in sizes), *s[d + 1 :]))
 
+# %% ../../nbs/tensor/functions/03_reshaping.ipynb #047f7370
 @forms('function method')
 def permute(input, *order, dims=None):
     "Dimensions in another order."

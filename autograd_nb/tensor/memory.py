@@ -77,8 +77,7 @@ class _Bytes:
         kind = type(i)
         if kind is builtins.bool or not hasattr(kind, '__index__') or hasattr(kind, 'tolist'):
             raise error(f"can't index a torch.{type(self).__name__} with {kind.__name__}")
-        place = operator.index(i)
-        if -len(self) <= place < len(self): return place
+        if -len(self) <= (place := operator.index(i)) < len(self): return place
         if error is RuntimeError: raise RuntimeError('out of bounds')
         raise IndexError(f'index {place} out of range for storage of size {len(self)}')
 

@@ -812,6 +812,18 @@ z = torch.complex(torch.arange(6.), torch.arange(6.)).requires_grad_(); y = torc
 import numpy as np
 x = torch.from_numpy(np.asfortranarray(np.arange(6.).reshape(2, 3))); z = x[1:].as_strided((6,), (1,), 0); z[1] = 9; print(x)
 
+### the bytes of a storage, one by one
+u = torch.arange(6, dtype=torch.uint8).untyped_storage(); v = u[1:4]; v[0] = 9; print(list(u), v.tolist(), len(v), u[-1], v.data_ptr() - u.data_ptr()); u[0] = 300; u[1:3] = -1; print(u, u.fill_(4).tolist(), v[2], u[4:2].size())
+for call in (lambda: u[6], lambda: u['a'], lambda: u[1.5], lambda: u[True], lambda: u[::2], lambda: u.__setitem__(9, 1), lambda: u.__setitem__(1.5, 1), lambda: u.__setitem__(0, 1.5), lambda: u.__setitem__(0, 'a')): attempt(call)
+x = torch.tensor([1., 2.]); x.untyped_storage()[4:8] = 0; print(x)
+
+### sizes are not left out
+x = torch.ones(2, 3)
+for name in ('new_zeros', 'new_ones', 'new_empty', 'permute', 'expand', 'view', 'reshape', 'repeat'): attempt(lambda: getattr(x, name)()); attempt(lambda: getattr(torch.tensor(1.), name)())
+for call in (lambda: x.new_full(2, 3), lambda: torch.permute(x), lambda: torch.reshape(x), lambda: torch.broadcast_to(x)): attempt(call)
+t = torch.tensor(2.); print(t.view(()), t.view(size=()), t.reshape(()), t.expand(()), t.permute(()), t.repeat(()), t.new_zeros(()), t.new_full((), 3.), t.reshape(shape=()), t.permute(dims=()))
+print(torch.autograd.functional.jacobian(lambda a: a ** 2, t), torch.autograd.functional.jacobian(lambda a: a ** 2, t, vectorize=True), torch.autograd.functional.jacobian(lambda a: a ** 2, t, vectorize=True, strategy='forward-mode'))
+
 ### copy and deepcopy of tensors in the same memory
 import copy
 x = torch.arange(6.); a, b, c, d = copy.deepcopy([x, x[2:], x.view(2, 3).t(), x.detach()]); a[3] = 9; print(b, c, d, b._is_view(), b.storage_offset(), c.stride(), a._version, b._version, d._version, copy.deepcopy(x[1:2]).untyped_storage().nbytes(), x)

@@ -252,7 +252,7 @@ def _rows(outputs, inputs, create_graph, strict):
 # %% ../../nbs/autograd/05_functional.ipynb #911886d3
 def _stacked(rows, shape, x):
     return (
-        stack(rows).reshape(*shape, *x.shape)
+        stack(rows).reshape((*shape, *x.shape))
         if rows
         else tensor_like(np.zeros((*shape, *x.shape), x._array.dtype))
     )
@@ -269,7 +269,7 @@ def _all_rows(outputs, inputs, create_graph):
                 (
                     tensor_like(np.zeros((*o.shape, *x.shape), x._array.dtype))
                     if g is None
-                    else g[start : start + n].reshape(*o.shape, *x.shape)
+                    else g[start : start + n].reshape((*o.shape, *x.shape))
                 )
                 for g, x in zip(grads, inputs)
             ]
@@ -290,7 +290,7 @@ def _columns(outputs, inputs):
             if g is None:
                 row.append(tensor_like(np.zeros((*o.shape, *x.shape), o._array.dtype)))
             else:
-                row.append(g[start : start + n].movedim(0, -1).reshape(*o.shape, *x.shape))
+                row.append(g[start : start + n].movedim(0, -1).reshape((*o.shape, *x.shape)))
             start += n
         found.append(row)
     return found

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['size_of', 'Size', 'is_tensor', 'need_tensor', 'need_first', 'refuse_kinds', 'refuse_complex_gradient', 'as_int',
            'need_operands', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of', 'dtype_of',
-           'refuse_whole', 'refuse_integers']
+           'refuse_whole', 'refuse_integers', 'none_given']
 
 # %% ../../nbs/tensor/functions/01_arguments.ipynb #5f1a00im
 import builtins
@@ -270,6 +270,16 @@ def _public_name(frame):
     name, values = frame.f_code.co_name, frame.f_locals
     if '<locals>' not in frame.f_code.co_qualname: return name
     return values.get('name') or getattr(values.get('function', values.get(name)), '__name__', name)
+
+def none_given(name):
+    "PyTorch's error for a function that wants sizes and got no argument at all."
+    if name == 'view':
+        return TypeError(
+            'view() received an invalid combination of arguments - got (), but expected one of:\n *'
+            ' (torch.dtype dtype)\n * (tuple of ints size)\n'
+        )
+    which = _SIZES.get(name, 'size')
+    return TypeError(f'{name}() missing 1 required positional arguments: "{which}"')
 
 def _no_size(value, place, count):
     "PyTorch's error for a value among the sizes that the calling function was given."

@@ -120,8 +120,13 @@ def hstack(tensors, *, out=None):
 
 # %% ../../nbs/tensor/functions/04_joining.ipynb #a50f3434
 @forms('function method')
-def split(input, split_size_or_sections, dim=0):
-    "Pieces along `dim` of one size (the last may be smaller), or of the sizes in a list."
+def split(input, split_size_or_sections=None, dim=0, *, split_size=None):
+    """Pieces along `dim` of one size (the last may be smaller), or of the sizes in a list. The
+    method calls them `split_size`.
+    """
+    if split_size_or_sections is None: split_size_or_sections = split_size
+    if split_size_or_sections is None:
+        raise TypeError("Tensor.split() missing 1 required positional argument: 'split_size'")
     if not input._array.ndim:
         raise RuntimeError('split expects at least a 1-dimensional tensor')
     d = dim_of(dim, input._array.ndim)
@@ -149,6 +154,7 @@ def split(input, split_size_or_sections, dim=0):
 
 _split = _op['split']
 
+# %% ../../nbs/tensor/functions/04_joining.ipynb #9d206c4f
 @forms('function method', numpy_names=True)
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."

@@ -11,7 +11,7 @@ import builtins
 import numpy as np
 
 from ..argument_types import numbers_first, reordered
-from ..arrays.dtypes import c_name
+from ..arrays.dtypes import c_name, fitting
 from ..forms import forms
 from .arguments import _op, _type_name, need_tensor, refuse_kinds
 from .rearranging import diagonal
@@ -160,15 +160,23 @@ def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
     one_dtype(_ADDED, input, mat2)
     one_dtype(_MATRICES, mat1, mat2)
     if mat1._array.ndim != 2 or mat2._array.ndim != 2: _refuse_stacks(mat1, mat2)
+    if alpha != 1 or beta != 1: alpha, beta = _factors(mat1, alpha, beta)
     try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
     except ValueError:
         expand(input, (mat1._array.shape[0], mat2._array.shape[1]))  # says what is wrong
         raise
     return into(out, made)
 
+# %% ../../nbs/tensor/functions/09_matrix_products.ipynb #101502c5
+def _factors(x, *numbers):
+    "Numbers as factors of `x`: whole beside whole numbers, and real beside real ones."
+    dtype = x._array.dtype
+    if dtype.kind in 'biu': return [int(v) for v in numbers]
+    return [fitting(v, dtype) if isinstance(v, builtins.complex) else v for v in numbers]
+
 def _scaled_sum(input, beta, product, alpha):
     "`beta * input + alpha * product`; an input times zero is left out, whatever it holds."
-    if product._array.dtype.kind in 'biu': alpha, beta = int(alpha), int(beta)
+    alpha, beta = _factors(product, alpha, beta)
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 

@@ -16,6 +16,7 @@ import numpy as np
 from .. import functions as F, linalg as L
 from ..argument_types import numbers_first, reordered, user_level
 from ..arrays.cupy_backend import library_of
+from ..arrays.dtypes import fitting
 from ..forms import forms
 from autograd_nb.functions import (
     _zeros, cat, dim_of, expand, flip, index_select, into, outdated, permute, reshape, stack,
@@ -98,6 +99,19 @@ def kron(input, other, *, out=None):
 
 
 # %% ../../nbs/tensor/functions/26_products.ipynb #32ae2f76
+def _refuse_factors(operands, **factors):
+    "Raise PyTorch's errors for factors that do not suit the dtypes of the operands."
+    kinds = {x._array.dtype.kind for x in operands}
+    for name, v in factors.items():
+        if v.__class__ is builtins.bool and kinds != {'b'}:
+            raise RuntimeError(f'Boolean {name} only supported for Boolean results.')
+        if isinstance(v, float) and kinds <= set('biu'):
+            raise RuntimeError(
+                f'For integral input tensors, argument {name} must not be a floating point number.'
+            )
+        if isinstance(v, builtins.complex) and 'c' not in kinds:
+            fitting(v, operands[0]._array.dtype)
+
 @forms('function method method_')
 @recorded_as('AddrBackward0')
 @numbers_first
@@ -107,6 +121,7 @@ def addr(input, vec1, vec2, *old, beta=1, alpha=1, out=None):
     for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
         if x._array.ndim != 1:
             raise RuntimeError(f'addr: Expected 1-D argument {name}, but got {x._array.ndim}-D')
+    _refuse_factors((input, vec1, vec2), beta=beta, alpha=alpha)
     x = F.outer(vec1, vec2)
     if x._array.dtype == bool and input._array.dtype == bool:
         return into(out, (x & builtins.bool(alpha)) | (input & builtins.bool(beta)))

@@ -15,6 +15,7 @@ import warnings
 from collections import namedtuple
 import numpy as np
 
+from ..argument_types import ABSENT, refused
 from ..arrays.cupy_backend import library_of
 from ..arrays.dtypes import TYPE_NAMES, bool as bool_, get_default_dtype, uint8
 from ..forms import forms
@@ -142,7 +143,7 @@ def _dispersion(name, doc):
         unbiased=None,
         keepdim=False,
         *,
-        correction=1,
+        correction=ABSENT,
         axis=None,
         keepdims=False,
         out=None,
@@ -150,8 +151,13 @@ def _dispersion(name, doc):
         need_tensor(input, name)
         keepdim = keepdim or keepdims
         if isinstance(dim, builtins.bool): dim, unbiased = None, dim
-        if unbiased is not None: correction = int(unbiased)
-        if correction is None: correction = 1
+        if unbiased is not None:
+            if correction is not ABSENT or not isinstance(unbiased, (builtins.bool, np.bool_)):
+                given = dict(unbiased=unbiased)
+                if correction is not ABSENT: given['correction'] = correction
+                raise refused(name, (input,), given)
+            correction = int(unbiased)
+        if correction is ABSENT or correction is None: correction = 1
         if name not in ('var', 'std'):
             words = f'{name} only support floating point and complex dtypes'
             refuse_kinds(input, 'ib', words)

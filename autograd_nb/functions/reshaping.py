@@ -17,7 +17,9 @@ import numpy as np
 from ..argument_types import user_level
 from ..arrays.dtypes import TYPE_NAMES, dtype as Dtype
 from ..forms import forms
-from .arguments import _needed, _op, _type_name, dim_of, need_tensor, sizes_of
+from autograd_nb.functions.arguments import (
+    _needed, _op, _type_name, dim_of, need_tensor, none_given, sizes_of
+)
 from ..graph.errors import broadcast_error, count_error, expand_error, view_size_error
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.conjugate_views import bits_of
@@ -36,6 +38,7 @@ def reshape(input, *sizes, shape=None):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')
     if shape is not None: sizes = (shape,)
+    elif not sizes: raise none_given('reshape')
     out = _reshape(input, shape=_resolved(input, sizes))
     if (
         out._node is not None
@@ -134,7 +137,9 @@ def view(input, *shape, size=None, dtype=None):
     """Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)`
     reads the same bytes as another dtype.
     """
-    if not shape and (size or dtype): shape = (dtype or size,)
+    if not shape:
+        if size is dtype is None: raise none_given('view')
+        shape = (dtype or size,)
     if len(shape) == 1 and shape[0].__class__ is Dtype:
         return _as_dtype(input, shape[0])
     out, whole = _reshape(input, shape=_resolved(input, shape)), input._memory
@@ -191,10 +196,12 @@ def unflatten(input, dim, sizes):
         )
     return reshape(input, (*s[:d], *(s[d] // rest if x == -1 else x for x in sizes), *s[d + 1 :]))
 
+# %% ../../nbs/tensor/functions/03_reshaping.ipynb #047f7370
 @forms('function method')
 def permute(input, *order, dims=None):
     "Dimensions in another order."
     dims = order if dims is None else (dims,)
+    if not dims: raise none_given('permute')
     try: dims = _order(dims, input._array.ndim)
     except TypeError: dims = _order(sizes_of(dims), input._array.ndim)  # the same
     return _permute(input, dims=dims)
@@ -309,6 +316,7 @@ def expand(input, *sizes):
     """Dimensions of size one repeated, and new ones added in front, without copying; -1 keeps a
     size.
     """
+    if not sizes: raise none_given('expand')
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) == len(s):  # the usual case: the sizes are there, or stand beside a one
         for have, want in zip(s, sizes):
@@ -371,6 +379,7 @@ def broadcast_tensors(*tensors):
 @forms('method')
 def repeat(input, *sizes):
     "Copies laid side by side, `sizes[i]` times along dimension i."
+    if not sizes: raise none_given('repeat')
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) < len(s):
         raise RuntimeError(

@@ -977,8 +977,9 @@ where.fast_kernels(y=lambda g, condition: where.definition(0.0, g, condition))
     samples=[(N(3, 4), N(3, 4), N()), (N(3, 4), N(4), N(3, 1))],
 )
 def lerp(x, y, weight):
-    "`x + weight * (y - x)`."
-    return x + weight * (y - x)
+    "`x + weight * (y - x)`, counted from `y` where that is nearer: then a weight of 1 gives `y`."
+    way = y - x
+    return xp.where(abs(weight) < 0.5, x + weight * way, y - way * (1 - weight))
 
 lerp.vjp(
     x=lambda g, weight: g * (1 - weight),
@@ -997,8 +998,9 @@ lerp.vjp(
     samples=[(N(3, 4), N(3, 1), dict(weight=0.3))],
 )
 def lerp_number(x, y, *, weight):
-    "`x + weight * (y - x)` for a number `weight`."
-    return x + (y - x) * x.dtype.type(weight)
+    "`lerp` for a number `weight`."
+    part = x.dtype.type(weight)
+    return x + (y - x) * part if abs(weight) < 0.5 else y - (y - x) * (1 - part)
 
 lerp_number.vjp(x=lambda g, *, weight: g * (1 - weight), y=lambda g, *, weight: g * weight)
 

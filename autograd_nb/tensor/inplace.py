@@ -114,9 +114,17 @@ def _with_product(ufunc):
 def _lerp(array, modes, end, weight):
     if not isinstance(end, TensorBase): raise TypeError
     end, weight = _beside(array, end, modes), _beside(array, weight, modes)
-    if not _lerp_loop(array, (end,), weight): np.add(array, weight * (end - array), array)
+    near = abs(weight) < 0.5  # to the array: PyTorch counts from there, and else from the end
+    if weight.ndim:
+        way = end - array
+        np.copyto(array, np.where(near, array + weight * way, end - way * (1 - weight)))
+    elif near:
+        if not _lerp_near(array, (end,), weight): np.add(array, weight * (end - array), array)
+    elif not _lerp_far(array, (end,), 1 - weight):
+        np.subtract(end, (end - array) * (1 - weight), array)
 
-_lerp_loop = InOnePass(lambda x, end, number: x + number * (end - x))
+_lerp_near = InOnePass(lambda x, end, number: x + number * (end - x))
+_lerp_far = InOnePass(lambda x, end, number: end - (end - x) * number)
 
 def _clamp(array, modes, min=None, max=None):
     if min is None and max is None: raise TypeError

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import is_on_device
+from ..graph.errors import argument_error
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
@@ -24,6 +25,7 @@ class NewTensors:
     __slots__ = ()
 
     def _new(self, function, size, dtype, requires_grad, device=None, fill=None):
+        if not size: raise F.none_given(f'new_{function.__name__}')
         index = index_like(self._array) if device is None else index_of(device)
         out = like(
             self,
@@ -51,6 +53,8 @@ class NewTensors:
         return self._new(np.empty, size, dtype, requires_grad, device)
 
     def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False):
+        if not isinstance(size, (tuple, list)):
+            raise argument_error('new_full', 'size', 'tuple of ints', type(size).__name__, 1)
         return self._new(np.empty, (size,), dtype, requires_grad, device, fill_value)
 
 # %% ../../nbs/tensor/methods/15_likeness.ipynb #6bc519e5

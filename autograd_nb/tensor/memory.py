@@ -7,6 +7,7 @@ __all__ = ['SHARED', 'order_in', 'lies_as', 'copied_memory', 'UntypedStorage', '
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #b50e430d
 import builtins
+import operator
 import warnings
 import weakref
 
@@ -52,14 +53,63 @@ def copied_memory(array, memo):
     if first: memo[key] = copy_array(memory_of(array))
     return memo[key], first
 
+# %% ../../nbs/tensor/methods/05_memory.ipynb #384da8d3
+class _Bytes:
+    "The numbers in a storage, one by one: its bytes."
+
+    def _numbers(self): return self._memory().view('u1')
+
+    def tolist(self): return self._numbers().tolist()
+
+    def __iter__(self): return iter(self.tolist())
+
+    def __getitem__(self, i):
+        return self._slice(i) if isinstance(i, slice) else self._numbers()[self._place(i)].item()
+
+    def _slice(self, i):
+        start, stop, step = i.indices(len(self))
+        if step == 1: return UntypedStorage(self._numbers()[start:stop], part=True)
+        raise RuntimeError(
+            f'Trying to slice with a step of {step}, but only a step of 1 is supported'
+        )
+
+    def _place(self, i, error=TypeError):
+        kind = type(i)
+        if kind is builtins.bool or not hasattr(kind, '__index__') or hasattr(kind, 'tolist'):
+            raise error(f"can't index a torch.{type(self).__name__} with {kind.__name__}")
+        if -len(self) <= (place := operator.index(i)) < len(self): return place
+        if error is RuntimeError: raise RuntimeError('out of bounds')
+        raise IndexError(f'index {place} out of range for storage of size {len(self)}')
+
+    def __setitem__(self, i, value):
+        if type(value) is not int:
+            raise RuntimeError(
+                'can only set storage content with a int types, but got'
+                f' {type(value).__name__} instead'
+            )
+        self._numbers()[i if isinstance(i, slice) else self._place(i, RuntimeError)] = value % 256
+
+    def fill_(self, value):
+        "Write the same number everywhere."
+        self[:] = value
+        return self
+
+    def _said(self): return f'UntypedStorage(device={self.device})'
+
+    def __repr__(self):
+        lines = [f' {v}' for v in self.tolist()]
+        return '\n'.join([*lines, f'[torch.storage.{self._said()} of size {self.size()}]'])
+
+
 # %% ../../nbs/tensor/methods/05_memory.ipynb #51fdecce
-class UntypedStorage:
+class UntypedStorage(_Bytes):
     "The memory that a tensor lives in, counted in bytes."
 
-    def __init__(self, array):
-        self._owner, self._array = storage_of(array), array
+    def __init__(self, array, part=False):
+        # `part`: no more of the memory than the array
+        self._owner, self._array, self._part = storage_of(array), array, part
 
-    def _memory(self): return memory_of(self._array)
+    def _memory(self): return self._array if self._part else memory_of(self._array)
 
     def nbytes(self): return self._memory().nbytes
 
@@ -109,19 +159,15 @@ class TypedStorage(UntypedStorage):
 
     def untyped(self): return UntypedStorage(self._array)
 
-    def tolist(self):
-        return self._memory().tolist()
+    def _numbers(self): return self._memory()
 
-    def __getitem__(self, i): return self.tolist()[i]
+    def _slice(self, i):
+        raise RuntimeError('slices are only supported in UntypedStorage.__getitem__')
 
-    def __iter__(self): return iter(self.tolist())
+    def _said(self): return f'TypedStorage(dtype={self.dtype!r}, device={self.device})'
 
-    def __repr__(self):
-        return (
-            '\n'.join(f' {v}' for v in self.tolist())
-            + f'\n[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size'
-            f' {self.size()}]'
-        )
+    def __setitem__(self, i, value):
+        self._numbers()[i if isinstance(i, slice) else self._place(i)] = value
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #aeaa9acc
 class MemoryMethods:

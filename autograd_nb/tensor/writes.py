@@ -303,6 +303,7 @@ class _SliceFacts:
     positions = property(lambda self: tuple(range(len(self.inputs))))
     fields = property(lambda self: () if self.fn is None else self.fn.fields)
     saved = property(lambda self: [] if self.fn is None else self.fn.saved)
+    held = property(lambda self: () if self.fn is None else self.fn.held)
     watched = property(lambda self: [] if self.fn is None else self.fn.watched)
     verified = property(lambda self: self.fn is None or self.fn.verified)
 

@@ -912,10 +912,20 @@ def _as_input(input, dtype, device):
     "Where and in which dtype `*_like` functions make their numbers."
     return dict(dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
 
+def _drawn_like(kind, input):
+    "Few numbers with the shape and dtype of an ordinary `input`, as `_drawn_plainly` makes them."
+    a = getattr(input, '_bare', None)
+    if a.__class__ is not np.ndarray or a.dtype.char not in 'fd' or input.__class__ in WRAPPERS:
+        return None
+    return _drawn_plainly(kind, a.shape, a.dtype) if a.flags.c_contiguous else None
+
 def rand_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`rand` with the shape and dtype of `input`."
+    if dtype is device is generator is memory_format is None and requires_grad is False:
+        made = _drawn_like('uniform', input)
+        if made is not None: return made
     if _fills(input, memory_format):
         draw = lambda made: made.uniform_(generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
@@ -926,6 +936,9 @@ def randn_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`randn` with the shape and dtype of `input`."
+    if dtype is device is generator is memory_format is None and requires_grad is False:
+        made = _drawn_like('normal', input)
+        if made is not None: return made
     if _fills(input, memory_format):
         draw = lambda made: made.normal_(generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)

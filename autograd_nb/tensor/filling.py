@@ -378,7 +378,6 @@ def _check_chances(weights, count):
     if weights._array.shape[-1] > 1 << 24:
         raise RuntimeError('number of categories cannot exceed 2^24')
 
-# %% ../../nbs/tensor/methods/14_filling.ipynb #3c31e156
 def _refuse_chances(w, sums, several):
     "Raise PyTorch's error for rows of weights, and their sums, if they are no probabilities."
     if not (w.min() >= 0 and np.isfinite(sums).all()):
@@ -391,6 +390,7 @@ def _refuse_chances(w, sums, several):
     if not sums.all():
         raise RuntimeError('invalid multinomial distribution (sum of probabilities <= 0)')
 
+# %% ../../nbs/tensor/methods/14_filling.ipynb #3c31e156
 class Multinomial:
     "Indices by their probabilities."
 

@@ -852,6 +852,13 @@ def _drawn_plainly(kind, size, dtype=None, a=0, b=1):
     made = default_generator.filled(kind, size, dtype, a, b)
     return None if made is None else tensor_like(made)
 
+def _drawn_like(kind, input):
+    "Few numbers with the shape and dtype of an ordinary `input`, as `_drawn_plainly` makes them."
+    a = getattr(input, '_bare', None)
+    if a.__class__ is not np.ndarray or a.dtype.char not in 'fd' or input.__class__ in WRAPPERS:
+        return None
+    return _drawn_plainly(kind, a.shape, a.dtype) if a.flags.c_contiguous else None
+
 # %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
 def _random(kind, doc):
     def make(
@@ -911,13 +918,6 @@ def _drawn_in(input, dtype, device, memory_format, requires_grad, draw):
 def _as_input(input, dtype, device):
     "Where and in which dtype `*_like` functions make their numbers."
     return dict(dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
-
-def _drawn_like(kind, input):
-    "Few numbers with the shape and dtype of an ordinary `input`, as `_drawn_plainly` makes them."
-    a = getattr(input, '_bare', None)
-    if a.__class__ is not np.ndarray or a.dtype.char not in 'fd' or input.__class__ in WRAPPERS:
-        return None
-    return _drawn_plainly(kind, a.shape, a.dtype) if a.flags.c_contiguous else None
 
 def rand_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None

@@ -861,6 +861,13 @@ def _drawn_plainly(kind, size, dtype=None, a=0, b=1):
     made = default_generator.filled(kind, size, dtype, a, b)
     return None if made is None else tensor_like(made)
 
+def _drawn_like(kind, input):
+    "Few numbers with the shape and dtype of an ordinary `input`, as `_drawn_plainly` makes them."
+    a = getattr(input, '_bare', None)
+    if a.__class__ is not np.ndarray or a.dtype.char not in 'fd' or input.__class__ in WRAPPERS:
+        return None
+    return _drawn_plainly(kind, a.shape, a.dtype) if a.flags.c_contiguous else None
+
 # %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
 def _random(kind, doc):
     def make(
@@ -925,6 +932,9 @@ def rand_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`rand` with the shape and dtype of `input`."
+    if dtype is device is generator is memory_format is None and requires_grad is False:
+        made = _drawn_like('uniform', input)
+        if made is not None: return made
     if _fills(input, memory_format):
         draw = lambda made: made.uniform_(generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
@@ -935,6 +945,9 @@ def randn_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`randn` with the shape and dtype of `input`."
+    if dtype is device is generator is memory_format is None and requires_grad is False:
+        made = _drawn_like('normal', input)
+        if made is not None: return made
     if _fills(input, memory_format):
         draw = lambda made: made.normal_(generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)

@@ -44,6 +44,9 @@ _op = {n: op.call for n, op in REGISTRY.items() if op.__module__.endswith('.deco
 
 def need_matrix(A, name, square=False):
     "Raise PyTorch's errors unless `A` is a tensor of (square) floating matrices."
+    if isinstance(A, TensorBase) and A._array.dtype.char in 'fd':  # the usual case
+        shape = A._array.shape
+        if len(shape) > 1 and (not square or shape[-1] == shape[-2]): return
     need_tensor(A, name.split('.')[-1], 'A' if '.' in name else 'input')
     if A._array.ndim < 2:
         raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')

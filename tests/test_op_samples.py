@@ -367,15 +367,39 @@ def test_a_few_of_many(odd, largest, dim):
     assert torch.allclose(*map(torch.tensor, found), atol=1e-6)
 
 
-@pytest.mark.parametrize("index", ["i, 0", "0, i", "k", "k, k", "i, k", "k, i", "1:, i", "i, None, k", "..., k", "k, ..., i", "i, i, i", "i + 9, 0"])
+@pytest.mark.parametrize("index", ["i, 0", "0, i", "k", "k, k", "i, k", "k, i", "1:, i", "i, None, k", "..., k", "k, ..., i", "i, i, i", "i + 9, 0", "i, i", "i,", "i, i + 9", "i, i[:2]", "m", "m,", "m[:4]", "x > 3", "m, i"])
 def test_numbers_and_places_in_an_index(index):
     import torch
 
     found = []
     for t in (torch, ours):
         x, i, k = t.arange(20.0).reshape(5, 4), t.tensor([2, 0, 3]), t.tensor(1)
+        m = t.tensor([True, False, True, False, True])
         try:
-            found.append(eval(f"x[{index}]", {"x": x, "i": i, "k": k}).tolist())
+            found.append(eval(f"x[{index}]", {"x": x, "i": i, "k": k, "m": m}).tolist())
         except IndexError as error:
             found.append(str(error).split("\n")[0])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["x[0] = x[1]", "x[:, 0] = x[:, 1]", "x[1] += 1", "x[-1] = 2", "x[5] = 2", "x[i] = x[:3]", "x[i, i] = i", "x[x[0]] = 7", "x[x[0, :3], i] = 7",
+     "x[m] = 7", "x[m,] = x[:3]", "x[m] = x[:2]", "x[x > 3] = 0", "x[b] = 7", "x[b] = x[:3]", "x[i[:1]] = x[:1]"],
+)
+def test_writes_at_an_index(write):
+    import warnings
+
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        x, i, m = t.arange(20).reshape(5, 4), t.tensor([2, 0, 3]), t.tensor([True, False, True, False, True])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of masks of bytes
+                exec(write, {"x": x, "i": i, "m": m, "b": m.to(t.uint8)})
+            found.append((x.tolist(), x._version))
+        except (IndexError, RuntimeError) as error:
+            found.append((isinstance(error, IndexError), x.tolist(), x._version))
     assert found[0] == found[1]

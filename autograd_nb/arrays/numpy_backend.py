@@ -189,12 +189,12 @@ def laid(result, order):
 def column_major(result, arrays=()):
     "`result`, matrices whose columns lie in one piece each, as LAPACK leaves them."
     if result.ndim < 2: return result
-    n = result.ndim
     if 1 in result.shape[-2:] and result.flags.c_contiguous:
         # a single column or row lies either way: only its strides tell
         *lead, rows, columns = result.shape
         return result.reshape(-1).reshape(*lead, columns, rows).swapaxes(-1, -2)
-    return laid(result, (*range(n - 2), n - 1, n - 2))
+    turned = result.swapaxes(-1, -2)
+    return result if turned.flags.c_contiguous else turned.copy(order='C').swapaxes(-1, -2)
 
 def in_rows(result, arrays):
     "`row_major` as a layout."

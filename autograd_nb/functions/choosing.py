@@ -43,7 +43,8 @@ def nonzero(input, *, as_tuple=False, out=None):
             if as_tuple
             else tensor_like(np.zeros((hits, 0), np.int64))
         )
-    found = np.stack(np.nonzero(input._array))  # as PyTorch lays them out, one dimension a row
+    found = np.nonzero(input._array)  # as PyTorch lays them out, one dimension a row
+    found = np.stack(found) if len(found) > 1 else found[0].reshape(1, -1)
     return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(found.T)
 
 # %% ../../nbs/tensor/functions/07_choosing.ipynb #f272caab

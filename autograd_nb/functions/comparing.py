@@ -29,7 +29,7 @@ def equal(input, other):
         )
     escapes(input, 'equal()')
     return builtins.bool(
-        input._array.shape == other._array.shape and np.array_equal(input._array, other._array)
+        input._array.shape == other._array.shape and (input._array == other._array).all()
     )
 
 def _check_closeness(function, input, other, rtol, atol):

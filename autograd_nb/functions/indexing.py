@@ -22,6 +22,7 @@ from ..transforms import BatchedArray
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #23557376
 _PLAIN, _NUMBERS, _INT64 = {int, type(None)}, {int, Place}, np.dtype(np.int64)
+_BOOL = np.dtype(bool)
 
 def _ragged(rows):
     "PyTorch's error for the first of nested lists that is not as long as the first beside it."
@@ -185,12 +186,19 @@ def _indices(index, shape):
     elif not isinstance(index, tuple): index = (index,)
     dots = 0
     for i in index:
-        if i.__class__ is int or i is None: continue
+        kind = i.__class__
+        if kind is int or i is None: continue
         if i is Ellipsis: dots += 1
+        elif kind is not slice: break
+        elif i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN and i.step is None: continue
         elif not _is_plain_slice(i): break
     else:
         if not shape and isinstance(given, tuple): _refuse_many(index, shape)
         return (index if dots < 2 else _one_ellipsis(index, len(shape))), True
+    if len(index) == 1:  # a mask of the first dimensions
+        a = getattr(index[0], '_bare', None)
+        if a.__class__ is np.ndarray and a.dtype is _BOOL and a.size and a.ndim:
+            if a.shape == shape[: a.ndim]: return (a,), False
     found = _numbers_and_places(index, len(shape))
     if found is not None: return found
     if builtins.sum([i is Ellipsis for i in index]) > 1: index = _one_ellipsis(index, len(shape))
@@ -310,6 +318,15 @@ def _index_error(error, index, shape):
     return IndexError(str(error)) if found is None else found
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #bb5888af
+def _only_places(index):
+    "The arrays of an index of nothing but tensors of int64 with dimensions; None for any other."
+    arrays = []
+    for i in index:
+        a = getattr(i, '_bare', None)
+        if a.__class__ is not np.ndarray or a.dtype is not _INT64 or not a.ndim: return None
+        arrays.append(a)
+    return tuple(arrays)
+
 def getitem(input, index):
     """`input[index]`: a view for integers, slices, None and `...`, a copy for tensors, lists and
     masks.
@@ -324,6 +341,12 @@ def getitem(input, index):
             try: return pick(input, index=(a,))
             except (IndexError, ValueError) as error:
                 raise _index_error(error, (a,), x.shape) from None
+    elif index.__class__ is tuple and index and index[-1].__class__ is input.__class__:
+        places, x = _only_places(index), input._array
+        if places is not None and x.__class__ is np.ndarray and len(places) <= x.ndim:
+            try: return _index(input, index=places)
+            except (IndexError, ValueError) as error:
+                raise _index_error(error, places, x.shape) from None
     given = index  # x[:,] goes entry by entry as x[:, 0] does, x[:] is one step
     index, basic = _indices(index, input._array.shape)
     if basic:

@@ -14,6 +14,7 @@ from ..arrays.dtypes import DTYPES
 from ..arrays.numpy_backend import is_array
 from ..forms import forms
 from . import _name, _op, _pair, cast, dim_of, gather, into, narrow, squeeze
+from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.replay import escapes
 
@@ -160,6 +161,10 @@ def _refuse_sizes(s, n):
         )
 
 # %% ../../nbs/tensor/functions/22_ordering.ipynb #beaa9f3e
+def _alone(x):
+    "`x` without a history."
+    return x.detach() if x._node is not None or LOCAL.modes.transforms else x
+
 @forms('function')
 def searchsorted(
     sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None
@@ -187,7 +192,7 @@ def searchsorted(
     return into(
         out,
         cast(
-            _op['searchsorted'](seq.detach(), v.detach(), side=side),
+            _op['searchsorted'](_alone(seq), _alone(v), side=side),
             DTYPES['int32' if out_int32 else 'int64'],
         ),
     )

@@ -155,12 +155,13 @@ def matmul(x, y):
         if n == 2: return mv(x, y)
         if m == 1: return dot(x, y)
         return rename(squeeze(mm(unsqueeze(x, dim=0), y), dim=0), 'SqueezeBackward4')
-    arrays = unrecorded((x, y))
+    arrays = None if x.__class__ is np.ndarray else unrecorded((x, y))
     if arrays is not None: return tensor_like(matmul(*arrays))
-    lead = tuple(a[:-2])
-    if n != m or lead != tuple(b[:-2]) or a[-1] != b[-2]:
-        wrong = matmul_error(tuple(a), tuple(b))
-        if wrong is not None: raise wrong
+    lead, alike = tuple(a[:-2]), a[-1] == b[-2 if m > 1 else -1]
+    if n != m or lead != tuple(b[:-2]) or not alike:
+        if not alike or n > 2 < m:
+            wrong = matmul_error(tuple(a), tuple(b))
+            if wrong is not None: raise wrong
         out = flattened_product(x, y, a, b)
         if out is not None: return out
         lead = np.broadcast_shapes(lead, tuple(b[:-2]))

@@ -9,6 +9,7 @@ __all__ = ['Filling', 'Replacing', 'Copying', 'chances', 'in_turn_of_memory', 'f
 # %% ../../nbs/tensor/methods/14_filling.ipynb #c6dc115e
 import builtins
 import functools
+import math
 import warnings
 import ml_dtypes
 import numpy as np
@@ -377,6 +378,18 @@ def _check_chances(weights, count):
     if weights._array.shape[-1] > 1 << 24:
         raise RuntimeError('number of categories cannot exceed 2^24')
 
+def _refuse_chances(w, sums, several):
+    "Raise PyTorch's error for rows of weights, and their sums, if they are no probabilities."
+    if not (w.min() >= 0 and np.isfinite(sums).all()):
+        if not several:
+            raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
+        kind = 'entry < 0' if w.min() < 0 else 'entry = infinity or NaN'
+        raise RuntimeError(
+            f'invalid multinomial distribution (encountering probability {kind})'
+        )
+    if not sums.all():
+        raise RuntimeError('invalid multinomial distribution (sum of probabilities <= 0)')
+
 # %% ../../nbs/tensor/methods/14_filling.ipynb #3c31e156
 class Multinomial:
     "Indices by their probabilities."
@@ -393,15 +406,9 @@ class Multinomial:
         w, draw = self._array.astype(np.float64), generator or generator_for(self._array)
         if w.ndim < 2: w = w.reshape(1, -1)
         sums = w.sum(1)
-        if w.size and not (w.min() >= 0 and np.isfinite(sums).all()):
-            if not replacement or num_samples == 1:
-                raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
-            kind = 'entry < 0' if w.min() < 0 else 'entry = infinity or NaN'
-            raise RuntimeError(
-                f'invalid multinomial distribution (encountering probability {kind})'
-            )
-        if w.size and not sums.all():
-            raise RuntimeError('invalid multinomial distribution (sum of probabilities <= 0)')
+        fair = builtins.all([0 < s < math.inf for s in sums.tolist()])
+        if w.size and not (fair and w.min() >= 0):
+            _refuse_chances(w, sums, replacement and num_samples > 1)
         if not replacement and num_samples > w.shape[1]:
             raise RuntimeError(
                 'cannot sample n_sample > prob_dist.size(-1) samples without replacement'

@@ -20,8 +20,9 @@ from ..graph.op import REGISTRY
 from ..argument_types import type_name
 from .devices import index_like, placed
 from .inplace import _as_assigned
+from ..layers.versions import JOURNAL
 from autograd_nb.tensor.writes import (
-    _advise_spread, copy_of, may_write, overwrite, refuse_overlap, unrecorded, written
+    _advise_spread, copy_of, may_write, overwrite, refuse_overlap, unrecorded
 )
 from ..transforms import BatchedArray, ready
 
@@ -48,6 +49,9 @@ def _write_own(array, places, value):
     otherwise.
     """
     target = array[places if Ellipsis in places else (*places, ...)]
+    if not np.may_share_memory(target, value):
+        target[...] = value
+        return True
     if (
         address(target) == address(value)
         and target.shape == value.shape
@@ -55,17 +59,20 @@ def _write_own(array, places, value):
     ):
         return True
     # beside each other, as two columns, they may lie without sharing a number
-    if np.may_share_memory(target, value) and np.shares_memory(target, value): return False
+    if np.shares_memory(target, value): return False
     target[...] = value
     return True
 
-def _write_at(array, index, value):
-    "Write `value` at tensors of places; returns False, with nothing written, if one shares memory."
-    first, rest = F._basic_first(index)
-    if array.dtype.kind in 'iu' and builtins.any(
-        is_array(i) and storage_of(i) is storage_of(array) for i in rest
-    ):
-        return False
+def _write_at(array, index, places, value):
+    """Write `value` at tensors of places, which `index` names; returns False, with nothing written,
+    if one shares memory, or if they are a mask of bytes.
+    """
+    first, rest = F._basic_first(places)
+    whole = array.dtype.kind in 'iu'
+    for i in rest:
+        if not is_array(i): continue
+        if i.dtype.kind == 'b' and _is_of_bytes(index): return False
+        if whole and storage_of(i) is storage_of(array): return False
     if first is None: array[rest] = value
     else:  # the Ellipsis keeps a single element an array
         array[first if Ellipsis in first else (*first, ...)][rest] = value
@@ -99,17 +106,20 @@ class StraightPut:
             ):
                 return False
             value = new
-        places, basic = F._indices(index, array.shape)
+        if index.__class__ is int: places, basic = (index,), True
+        else: places, basic = F._indices(index, array.shape)
         own = value.__class__ is np.ndarray and storage_of(value) is storage_of(array)
         if own and not basic: return False  # they may overlap
         try:
             if own:
                 if not _write_own(array, places, value): return False
             elif basic: array[places] = value
-            elif _is_of_bytes(index) or not _write_at(array, places, value): return False
+            elif not _write_at(array, index, places, value): return False
         except (IndexError, ValueError, OverflowError):
             return False  # nothing was written
-        written(self, array, 'copy_' if basic else 'index_put_')
+        meta = self._meta
+        name = 'copy_' if basic else 'index_put_'
+        JOURNAL.bump(array, name, None if meta is None else meta.version)
         return True
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #1e4c7b1b

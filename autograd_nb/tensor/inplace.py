@@ -183,8 +183,6 @@ def _places(array, dim, index):
     if found is None: raise TypeError
     return spaced(index, *found)
 
-_I8 = np.dtype(np.int64)
-
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #4e826373
 def _scatter(array, modes, dim, index, src):
     places, values = _places(array, dim, index), _to_put(array, src, modes)
@@ -216,7 +214,7 @@ def _masked_fill(array, modes, mask, value):
     if value.ndim: raise TypeError
     np.copyto(array, value, where=mask)
 
-_BOOL = np.dtype(bool)
+_I8, _BOOL = np.dtype(np.int64), np.dtype(bool)
 
 STRAIGHT |= dict(
     scatter=_scatter,

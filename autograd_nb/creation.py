@@ -805,12 +805,16 @@ def _check_triangle(name, row, col, dtype):
 def tril_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
     "Row and column numbers of the lower triangle."
     _check_triangle('tril_indices', row, col, dtype)
-    return _triangle(np.tri(row, col, offset, bool), dtype, device)
+    return _triangle(_under(row, col, offset), dtype, device)
 
 def triu_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
     "Row and column numbers of the upper triangle."
     _check_triangle('triu_indices', row, col, dtype)
-    return _triangle(~np.tri(row, col, offset - 1, bool), dtype, device)
+    return _triangle(~_under(row, col, offset - 1), dtype, device)
+
+def _under(row, col, offset):
+    "`numpy.tri` of truths, without its search for the smallest dtype of the numbers compared."
+    return np.greater_equal.outer(np.arange(row), np.arange(-offset, col - offset))
 
 def _triangle(inside, dtype, device):
     numbers = np.array(inside.nonzero(), dtype.numpy)

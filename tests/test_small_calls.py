@@ -146,6 +146,64 @@ packed(q, q, q, 4, 2, p, None, None, None, False, 0.0, o, t.zeros(4).double())
 """
 
 
+# written straight into memory where nothing is shared, and by the operation where something is
+WRITTEN = """
+x.scatter_(1, t.tensor([[0, 2], [1, 1]]), w[:2, :2])
+x.scatter_(1, t.tensor([[0, 2], [1, 1]]), 0.5)._version
+x.scatter_(1, t.tensor([[0, 2], [1, 0]], dtype=t.int32), 0.5)
+x.scatter_(1, t.tensor([[0, 2], [1, 3]]), 1.0)
+x.scatter_(1, t.tensor([[0, 2], [1, -1]]), 1.0)
+x.scatter_(1, t.tensor([[0, 2], [1, 1]]), 1e39)
+x.scatter_(1, t.tensor([[0, 1], [0, 1]]), x[:, :2])
+x.scatter_(1, t.tensor([[0, 2], [1, 1]]), w[:2, :1])
+x.scatter_(-1, t.tensor([[0, 2], [1, 0]]), w.double()[:2, :2])
+x.t().scatter_(0, t.tensor([[0, 2], [1, 0]]), w[:2, :2])
+x.scatter_(0, t.tensor([[1, 0]]), w[:1, :2].requires_grad_()).requires_grad
+i.scatter_(0, t.tensor([1]), 1.5)
+i.scatter_(0, i, i)
+x.scatter_add_(1, t.tensor([[0, 2], [1, 1]]), w[:2, :2])
+x.scatter_add_(0, t.tensor([[1, 1, 1], [1, 1, 1]]), w[3:])
+x.scatter_add_(1, t.tensor([[0, 2], [1, 1]]), w[:2, :2].double())
+x.scatter_add_(1, t.tensor([[0, 2], [1, 3]]), w[:2, :2])
+x.scatter_add_(1, t.tensor([[0, 2], [1, 1]]), 1.0)
+x.index_add_(0, i, w[:2])
+w.index_add_(0, i, x)._version
+w.index_add_(0, t.tensor([1, 1]), x, alpha=2)
+w.index_add_(1, i, w[:, :2].clone())
+w.index_add_(0, i, w[:2])
+w.index_put_((i,), x)
+w.index_put_((i,), x[0])._version
+w.index_put_((i - 3,), x)
+w.index_put_((i + 3,), x)
+w.index_put_((i,), w)
+w.index_put_((i,), x.double())
+w.index_put_((i, i), x[0, :2], accumulate=True)
+w.masked_fill_(w > 0.5, -float("inf"))
+1 / w.masked_fill_(w > 0.5, -0.0)
+w.masked_fill_(w > 0.5, 1e39)
+w.masked_fill_(w[0] > 0.1, 2)._version
+w.masked_fill_(w[:2] > 0.1, 2)
+w[0].masked_fill_(w > 0.1, 2)
+w.masked_fill_(w > 0.5, t.tensor(3.0))
+w.masked_fill_(w > 0.5, x[0])
+w.masked_fill_(i > 0, 1.5)
+i.masked_fill_(i > 0, 1.5)
+t.zeros(5, 2).fill_diagonal_(1)
+t.zeros(5, 2).fill_diagonal_(1, wrap=True)
+t.zeros(2, 5).fill_diagonal_(1, wrap=True)
+t.zeros(2, 2, 2).fill_diagonal_(1)
+t.zeros(3).fill_diagonal_(1)
+1 / t.nan_to_num(t.tensor([0.0, -0.0, 1.0]))
+t.nan_to_num(t.tensor([-0.0, float("nan"), -float("inf")]), neginf=1.0)
+t.triu_indices(3, 4, -2)
+t.tril_indices(2, 3, 5)
+F.max_pool1d(t.tensor([[0.0, -0.0, 1.0, float("nan"), -1.0]]), 2, 1, return_indices=True)
+F.max_pool2d(x[None], 2, 1, 1, return_indices=True)
+F.max_pool3d(-q[None], 2, 1, 1, return_indices=True)
+F.max_pool3d(q[None] * 0, 2, return_indices=True)
+"""
+
+
 def lines(text):
     return [line for line in text.strip().splitlines() if line]
 
@@ -166,7 +224,7 @@ def outcome(t, expression):
             return error
 
 
-@pytest.mark.parametrize("expression", lines(CREATED + FUNCTIONS + FLAGS + ATTENTION))
+@pytest.mark.parametrize("expression", lines(CREATED + FUNCTIONS + FLAGS + ATTENTION + WRITTEN))
 def test_single_calls(expression):
     import torch
 

@@ -77,10 +77,12 @@ def _not_bool(name, keepdim):
     return argument_error(name, 'keepdim', 'bool', type(keepdim).__name__)
 
 def _reduce(name):
-    op = _op[name]
+    op, plain = _op[name], name in ('sum', 'mean')
 
     def reduce(input, dim=_every, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
         need_tensor(input, name)
+        others = dtype is out is axis is keepdims is None and keepdim is False
+        if plain and others and dim is _every: return op(input, dim=None, keepdim=False)
         if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
         if name[:3] == 'arg': refuse_kinds(input, 'b', f'{name}(): does not support bool input')
         if dim is _every:
@@ -114,6 +116,7 @@ def _reduce(name):
     )
     return reduce
 
+# %% ../../nbs/tensor/functions/08_reductions.ipynb #dd89d365
 sum, mean, prod, amax, amin, any, all, argmax, argmin = (
     _reduce(n) for n in ('sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin')
 )

@@ -458,8 +458,10 @@ def fill_diagonal_(input, fill_value, wrap=False):
     if a.ndim < 2: raise RuntimeError('dimensions must larger than 1')
     if a.ndim > 2 and len(set(a.shape)) > 1:
         raise RuntimeError('all dimensions of input must be of equal length')
-    mask = np.zeros(a.shape, bool)
-    np.fill_diagonal(mask, True, wrap)
+    mask, width = np.zeros(a.shape, bool), a.shape[-1]
+    # of all dimensions at once, in the flattened mask
+    step = 1 + sum(math.prod(a.shape[d:]) for d in range(1, a.ndim))
+    mask.reshape(-1)[: None if wrap or a.ndim > 2 else width * width : step] = True
     mask = constant_input(tensor_like(to_device_of(mask, a)))
     return input.masked_fill_(mask, fill_value)
 

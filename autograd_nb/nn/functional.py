@@ -51,6 +51,7 @@ from autograd_nb.functions.distances import (  # noqa: F401
     cdist, cosine_similarity, pairwise_distance, pdist
 )
 from ..functions.elementwise import prelu as _prelu, threshold as _threshold
+from ..ops.indexing import all_below
 from ..ops.kernels.device import tracked
 
 # %% ../../nbs/nn/03_functional.ipynb #87a4f915
@@ -1718,7 +1719,7 @@ def _check_right_classes(x, t, input, target, weight):
     if (
         t._array.__class__ is np.ndarray
         and t._array.size
-        and (t._array.min() < 0 or t._array.max() >= classes)
+        and not all_below(t._array, classes)
     ):
         raise RuntimeError('target out of range')
 
@@ -1751,7 +1752,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         target._array.reshape(-1, target.shape[-1] if target.dim() else 1),
     )
     n, classes = x.shape
-    if xp.on_host and t.size and (t.max() >= classes or t.min() < -1):
+    if xp.on_host and t.size and not all_below(t + 1, classes + 1):
         raise RuntimeError(
             'target out of range' if t.max() >= classes else 'Target has values smaller than -1'
         )

@@ -6,10 +6,10 @@
 __all__ = ['indexed', 'FEW_PLACES', 'INTP', 'REMEMBERED', 'full', 'out_of_range', 'basic_index', 'place', 'moved_batch',
            'is_mask', 'front_dims', 'separated', 'dims_taken', 'reads', 'steps_left', 'without_gaps', 'order_of_read',
            'index', 'taken_out', 'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at',
-           'counted', 'spaced', 'countable', 'whole_rows', 'taken', 'along_batch', 'gather', 'check_index', 'picked',
-           'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart',
-           'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter',
-           'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
+           'counted', 'spaced', 'countable', 'whole_rows', 'spacing', 'taken', 'along_batch', 'gather', 'check_index',
+           'picked', 'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense',
+           'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
+           'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -475,7 +475,7 @@ def whole_rows(index, dim, shape):
 
 # %% ../../nbs/ops/05_indexing.ipynb #5b1e77c1
 @functools.lru_cache(256)
-def _spacing(sizes, dim, shape, dropped):
+def spacing(sizes, dim, shape, dropped):
     """What `spaced` is given to read an array of `shape` at an index with these `sizes` along
     `dim`, which it may lack (`dropped`); None if it does not fit.
     """
@@ -491,8 +491,8 @@ def _spacing(sizes, dim, shape, dropped):
 def taken(x, index, dim, dropped=False):
     "`x` at `index` along `dim`, a dimension that the index, and the result, may lack (`dropped`)."
     if x.flags.c_contiguous and index.size <= REMEMBERED and x.ndim and xp.on_host:
-        spacing = None if 0 in index.strides else _spacing(index.shape, dim, x.shape, dropped)
-        if spacing is not None: return x.reshape(-1).take(spaced(index, *spacing))
+        found = None if 0 in index.strides else spacing(index.shape, dim, x.shape, dropped)
+        if found is not None: return x.reshape(-1).take(spaced(index, *found))
     if dropped:
         return taken(x, index.reshape(*x.shape[:dim], 1, *x.shape[dim + 1 :]), dim).squeeze(dim)
     rows = whole_rows(index, dim, x.shape) if 0 in index.strides else None

@@ -17,6 +17,7 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'view_as_complex', 'angle_rule', 'angle', 'nextafter', 'times_power']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
+import functools
 import math
 import numpy as np
 from ..arrays.dtypes import type_name
@@ -930,6 +931,12 @@ def glu(x, *, dim=-1):
 glu.vjp(x=glu_rule)
 
 # %% ../../nbs/ops/08_special.ipynb #f0e1a995
+@functools.cache
+def _largest_number(dtype):
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).max)
+
 @unary(samples=[(N(3, 4), dict(nan=0.0, posinf=None, neginf=None))])
 def nan_to_num(x, *, nan=0.0, posinf=None, neginf=None):
     """`x` with NaN and the infinities replaced; by default the infinities become the largest
@@ -941,9 +948,10 @@ def nan_to_num(x, *, nan=0.0, posinf=None, neginf=None):
             nan_to_num.kernel(x.real, nan=nan, posinf=posinf, neginf=neginf)
             + 1j * nan_to_num.kernel(x.imag, nan=nan, posinf=posinf, neginf=neginf)
         ).astype(x.dtype)
-    import ml_dtypes
-
-    top = float(ml_dtypes.finfo(x.dtype).max)
+    finite = np.isfinite(x)
+    # a copy, which lies in memory as what follows does
+    if xp.on_host and finite.all(): return xp.where(finite, x, x)
+    top = _largest_number(x.dtype)
     out = xp.where(np.isnan(x), x.dtype.type(0.0 if nan is None else nan), x)
     out = xp.where(out == np.inf, x.dtype.type(top if posinf is None else posinf), out)
     return xp.where(out == -np.inf, x.dtype.type(-top if neginf is None else neginf), out)

@@ -13,19 +13,21 @@ import numpy as np
 
 from .. import functions as F
 from ..argument_types import SCALES, refused, todays
-from ..arrays.dtypes import FROM_NUMPY, RANK, TYPE_NAMES
-from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
+from ..arrays.dtypes import FROM_NUMPY, RANK, TYPE_NAMES, fitting
+from ..arrays.numpy_backend import CONSTANTS, KERNELS, constant, storage_of
 from ..graph.errors import fits_error, result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.arguments import is_foreign, is_value
+from ..layers.conjugate_views import BITS
 from ..layers.names import rename
 from ..layers.replay import of_arrays
 from ..layers.reshaped import note_shape
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from ..ops.compiled import F32, fits, flat
+from ..ops.indexing import REMEMBERED, all_below, scatter_into, spaced, spacing
 from ..ops.kernels.compiler import kernel_of
 from ..ops.kernels.expressions import trace
 from .views import _LEAVES, lose_views
@@ -143,6 +145,94 @@ STRAIGHT = dict(
     clamp=_clamp,
 )
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #3074cf12
+def _of_others(array, tensor, dtype):
+    "The numbers, in `dtype`, of a tensor that shares no memory with `array`; else TypeError."
+    try: found = tensor._bare
+    except AttributeError: raise TypeError from None
+    if (
+        found.__class__ is not _ndarray
+        or found.dtype is not dtype
+        or tensor.__class__ in BITS
+        or found is array
+        or (found.base is not None or array.base is not None)
+        and storage_of(found) is storage_of(array)
+    ):
+        raise TypeError
+    return found
+
+def _to_put(array, value, modes):
+    "A number, or the numbers of another tensor, to be put into `array`; TypeError for others."
+    if isinstance(value, TensorBase):
+        if modes.grad and value._node is not None: raise TypeError
+        return _of_others(array, value, array.dtype)
+    try: return _beside(array, fitting(value, array.dtype), modes)
+    except RuntimeError: raise TypeError from None
+
+def _rows(array, index, dim, dims=None):
+    "The numbers of an index along `dim`, all of which name places there; else TypeError."
+    index = _of_others(array, index, _I8)
+    if (
+        dim.__class__ is not int
+        or not -array.ndim <= dim < array.ndim
+        or index.ndim != (dims or index.ndim or 1)
+        or not 0 < index.size <= REMEMBERED
+        or not array.flags.writeable
+        or not all_below(index, array.shape[dim])
+    ):
+        raise TypeError
+    return index
+
+def _places(array, dim, index):
+    "The places of an index along `dim`, counted in `array`, flattened; TypeError if that is view."
+    index = _rows(array, index, dim, array.ndim)
+    if not array.flags.c_contiguous or 0 in index.strides: raise TypeError
+    found = spacing(index.shape, dim, array.shape, False)
+    if found is None: raise TypeError
+    return spaced(index, *found)
+
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #4e826373
+def _scatter(array, modes, dim, index, src):
+    places, values = _places(array, dim, index), _to_put(array, src, modes)
+    if isinstance(src, TensorBase) and values.shape != places.shape: raise TypeError
+    array.reshape(-1)[places] = values
+
+def _scatter_add(array, modes, dim, index, src):
+    places, values = _places(array, dim, index), _to_put(array, src, modes)
+    if values.shape != places.shape: raise TypeError
+    KERNELS.add_at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
+
+def _index_add(array, modes, dim, index, source):
+    rows, values = _rows(array, index, dim, 1), _to_put(array, source, modes)
+    dim %= array.ndim
+    if values.shape != (*array.shape[:dim], rows.size, *array.shape[dim + 1 :]): raise TypeError
+    if not array.flags.c_contiguous: raise TypeError
+    scatter_into(array, (slice(None),) * dim + (rows,), values)
+
+def _index_put(array, modes, indices, values):
+    if indices.__class__ is not tuple or len(indices) != 1: raise TypeError
+    rows = _rows(array, indices[0], 0)
+    if not isinstance(values, TensorBase): raise TypeError
+    values = _to_put(array, values, modes)
+    if values.ndim >= rows.ndim + array.ndim: raise TypeError
+    array[rows] = values
+
+def _masked_fill(array, modes, mask, value):
+    mask, value = _of_others(array, mask, _BOOL), _to_put(array, value, modes)
+    if value.ndim: raise TypeError
+    np.copyto(array, value, where=mask)
+
+_I8, _BOOL = np.dtype(np.int64), np.dtype(bool)
+
+STRAIGHT |= dict(
+    scatter=_scatter,
+    scatter_add=_scatter_add,
+    index_add=_index_add,
+    index_put=_index_put,
+    masked_fill=_masked_fill,
+)
+
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #fe39bd67
 COMPARED = dict(
     eq='Eq',
     ne='Ne',

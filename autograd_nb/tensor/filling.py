@@ -33,7 +33,8 @@ from ..layers.versions import JOURNAL
 from .devices import index_like, placed
 from .memory import UntypedStorage
 from autograd_nb.tensor.writes import (
-    copy_of, may_write, overwrite, refuse_overlap, refuse_write, unrecorded, written
+    SPREAD, copy_of, is_spread, may_write, overwrite, refuse_overlap, refuse_write, spread_error,
+    unrecorded, written
 )
 from ..transforms import may_fill, sample
 
@@ -155,6 +156,7 @@ class Copying:
         if Device.array is not None: src = placed(src, index_like(self._array))
         F.warn_of_imaginary(src._array, self._array.dtype)
         name = copy_of(src._memory, self._memory)
+        if name not in SPREAD and is_spread(self): raise spread_error(self)
         try:
             if src._array.ndim > self._array.ndim: raise ValueError('more dimensions')
             result = REGISTRY['copied'].call(self, src)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SPREAD', 'refuse_inference', 'refuse_write', 'refuse_overlap', 'unrecorded', 'all_unrecorded', 'seen_elsewhere',
-           'tell_views', 'may_write', 'written', 'copy_of', 'CopySlices', 'MovedLeaf', 'overwrite', 'rebase']
+           'tell_views', 'may_write', 'written', 'copy_of', 'CopySlices', 'is_spread', 'spread_error', 'MovedLeaf',
+           'overwrite', 'rebase']
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #c4071cbd
 import warnings
@@ -334,21 +335,28 @@ class CopySlices(_SliceRules, _SliceParts, _SliceFacts, Node):
         if SWITCH.anomaly: remember(self)
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #f792b91c
+def is_spread(x):
+    "Whether elements of `x` share their memory, as those of an expanded tensor do."
+    array = x._memory
+    return 0 in array.strides and spread(array)
+
+def spread_error(x):
+    "PyTorch's error for a write into a tensor whose elements share their memory."
+    words = 'more than one element of the written-to tensor refers to a single memory location'
+    return own_copy(x, words)
+
 def _check_room(x, result, name):
     """Raise PyTorch's error if the numbers of `result` do not fit into `x`, in shape, dtype or
     memory. Returns whether elements of `x` share their memory.
     """
     array, new = x._memory, result._array
-    several = 0 in array.strides and spread(array)
+    several = is_spread(x)
     shared = several and name not in SPREAD  # which PyTorch looks at before sizes
     if not shared and new.shape != array.shape: raise fits_error(x, new.shape)
     have, want = FROM_NUMPY[new.dtype], FROM_NUMPY[array.dtype]
     if not shared and have is not want and RANK[have.category] > RANK[want.category]:
         raise result_type_error(x, F._type_name(result), F._type_name(x))
-    if shared or not writable(array):
-        raise own_copy(
-            x, 'more than one element of the written-to tensor refers to a single memory location'
-        )
+    if shared or not writable(array): raise spread_error(x)
     if several and SPREAD[name]: _advise_spread(array, name)
     return several
 

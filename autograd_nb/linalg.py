@@ -381,8 +381,8 @@ def in_columns(matrices):
     return F._op['clone'](matrices, order='columns')
 
 def _refuse_zero(info, name):
-    "Raise PyTorch's error for the first matrix with a zero pivot, unless a transform holds them."
-    if info.__class__ in WRAPPERS: return
+    "Raise PyTorch's error for the first matrix with a zero pivot, if its number may be looked at."
+    if followed(info): return
     found = F.reshape(info, -1).tolist()
     at = next((i for i, n in enumerate(found) if n), None)
     if at is None: return

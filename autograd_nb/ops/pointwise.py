@@ -979,7 +979,7 @@ where.fast_kernels(y=lambda g, condition: where.definition(0.0, g, condition))
 def lerp(x, y, weight):
     "`x + weight * (y - x)`, counted from `y` where that is nearer: then a weight of 1 gives `y`."
     way = y - x
-    return xp.where(abs(weight) < 0.5, x + weight * way, y - way * (1 - weight))
+    return xp.where(xp.absolute(weight) < 0.5, x + weight * way, y - way * (1 - weight))
 
 lerp.vjp(
     x=lambda g, weight: g * (1 - weight),
@@ -999,8 +999,8 @@ lerp.vjp(
 )
 def lerp_number(x, y, *, weight):
     "`lerp` for a number `weight`."
-    part = x.dtype.type(weight)
-    return x + (y - x) * part if abs(weight) < 0.5 else y - (y - x) * (1 - part)
+    part, near = x.dtype.type(weight), (weight * weight.conjugate()).real < 0.25
+    return x + (y - x) * part if near else y - (y - x) * (1 - part)
 
 lerp_number.vjp(x=lambda g, *, weight: g * (1 - weight), y=lambda g, *, weight: g * weight)
 

@@ -22,15 +22,14 @@ _ours, _others = {}, {}
 def caller():
     "The code object and instruction offset of the nearest frame outside this package."
     frame = _getframe(2)  # the one that asks is inside
-    while id(frame.f_code) in _ours or _inside(frame):
+    while (key := id(frame.f_code)) not in _others and (key in _ours or _inside(frame)):
         frame = frame.f_back
         if frame is None: return None, None
     return frame.f_code, frame.f_lasti
 
 def _inside(frame):
-    "Whether a frame runs code of this package, which is noted for the next time."
+    "Whether a frame, met for the first time, runs code of this package; noted for the next time."
     code = frame.f_code
-    if id(code) in _others: return False
     name = frame.f_globals.get('__name__', '')
     if name == _package or name.startswith(_package + '.'):
         _ours[id(code)] = code

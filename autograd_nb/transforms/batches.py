@@ -40,8 +40,8 @@ class Batch(Interpreter):
             del values[-1], flags[-1]
         if 'index' in statics and any(self._holds(i) for i in _indices(statics)):
             return self._indexed(op, values, flags, statics)
-        if op.promote is not None and not op.variadic and len(args) > 1:
-            values = self._one_dtype(op, args, values)
+        if op.promote is not None and not op.variadic:
+            values = in_common_dtype(op, values, args)
         if op.batch is None: return self._loop(op, values, flags, statics)
         out = device.batched(op, values, flags, statics)
         if out.__class__ is tuple or out.__class__ is list:
@@ -63,10 +63,16 @@ def mixed(values):
         elif v.dtype is not first: return True
     return False
 
-def in_common_dtype(op, values, chosen, operands):
-    """`values`, of which those at the positions `chosen` are brought to the dtype in which `op`
-    computes with `operands`.
+def in_common_dtype(op, values, operands):
+    """`values` in the one dtype in which `op` computes with `operands`: the same, or an example of
+    each, as a 0-d example yields to others, though its batch is a vector.
     """
+    if len(operands) < 2 or not mixed(values): return values
+    chosen = [
+        i
+        for i, a in enumerate(operands)
+        if a is not None and (op.variadic or op.params[i] not in op.keep)
+    ]
     dtype = operand_dtype([operands[i] for i in chosen], op.promote).numpy
     return [
         (
@@ -76,17 +82,6 @@ def in_common_dtype(op, values, chosen, operands):
         )
         for i, v in enumerate(values)
     ]
-
-class _Together:
-    "Values in one dtype."
-
-    def _one_dtype(self, op, args, values):
-        """Values in the dtype that the examples would be computed in: 0-d examples yield to others,
-        though their batch is a vector.
-        """
-        if not mixed(values): return values
-        chosen = [i for i, a in enumerate(args) if a is not None and op.params[i] not in op.keep]
-        return in_common_dtype(op, values, chosen, args)
 
 # %% ../../nbs/transforms/04_batches.ipynb #28bc6651
 class _ByExample:
@@ -159,7 +154,7 @@ class _ByIndex:
             self,
         )
 
-take_topics(Batch, (_Together, _ByExample, _ByIndex))
+take_topics(Batch, (_ByExample, _ByIndex))
 
 # %% ../../nbs/transforms/04_batches.ipynb #464ed03f
 def _tensor(i): return i.tensor if i.__class__ is BatchedArray else i

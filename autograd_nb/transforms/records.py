@@ -16,7 +16,7 @@ from autograd_nb.graph.node import (
 from ..layers import device
 from ..layers.source_lines import caller
 from .interpreters import Interpreter, PlainGrad
-from .tangents import _promoted
+from .batches import in_common_dtype
 from .wrappers import KINDS, at, recorded, relate
 
 # %% ../../nbs/transforms/06_records.ipynb #f5f538af
@@ -166,7 +166,7 @@ def level_node(op, values, statics, out, edges, where, level):
     node.title = op.node(*[statics[s] for s in op.statics]) if callable(op.node) else op.node
     every = op.variadic or len(where) > 1
     node.inputs = tuple(edges[i] for i in where) if every else edges[where[0]]
-    given = _promoted(op, values) if op.promote is not None else values
+    given = in_common_dtype(op, values, values) if op.promote is not None else values
     far = device.device_of(outs) is not None
     if op.variadic:
         targets = [_target(v, op.promote) for v in values]

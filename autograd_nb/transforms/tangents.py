@@ -14,7 +14,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import BOUND, TensorBase
 from ..graph.op import REGISTRY
 from ..layers import device
-from .batches import in_common_dtype, mixed
+from .batches import in_common_dtype
 from .interpreters import Interpreter
 from .wrappers import at, dual, relate
 
@@ -41,7 +41,7 @@ class JvpLevel(Interpreter):
             tangents = [t if i in op.rules else None for i, t in enumerate(tangents)]
         if all(t is None for t in tangents): return out
         several = isinstance(out, tuple)
-        if op.promote is not None: primals = _promoted(op, primals)
+        if op.promote is not None: primals = in_common_dtype(op, primals, primals)
         t = device.tangent_of(op, tangents, primals, out, statics)
         if not several:
             return relate(self._dual(out, t, op, tangents), op, args, statics)
@@ -107,13 +107,3 @@ TANGENTS = _Switch()  # `on`: whether operations of this thread pass tangents on
 def _repeats(t):
     array = t._array
     return is_array(array) and 0 in array.strides and array.size > 1
-
-def _promoted(op, primals):
-    "Inputs in the one dtype in which the operation computes, so that rules need not think of it."
-    if len(primals) < 2 or not mixed(primals): return primals
-    chosen = [
-        i
-        for i, a in enumerate(primals)
-        if a is not None and (op.variadic or op.params[i] not in op.keep)
-    ]
-    return in_common_dtype(op, primals, chosen, primals)

@@ -376,7 +376,7 @@ def memory_allocated(device=None):
 def memory_reserved(device=None):
     "Bytes of GPU memory that the pool holds, in use or free."
     if not is_initialized(): return 0
-    with backend.on(_index(device)): return Pool.held()
+    return Pool.note_held(_index(device))
 
 def max_memory_allocated(device=None):
     "The most bytes that arrays held at once since the start, or since `reset_peak_memory_stats()`."
@@ -386,11 +386,9 @@ def max_memory_allocated(device=None):
 
 def max_memory_reserved(device=None):
     "The most bytes that the pool held since the start, or since `reset_peak_memory_stats()`."
-    return (
-        max(Pool.reserved.get(_index(device), 0), memory_reserved(device))
-        if is_initialized()
-        else 0
-    )
+    if not is_initialized(): return 0
+    Pool.note_held(_index(device))
+    return Pool.reserved[_index(device)]
 
 def reset_peak_memory_stats(device=None):
     "Let the peaks start again at what is held now."
@@ -497,6 +495,7 @@ def empty_cache():
     "Give memory that the pool holds without need back to the GPU; nothing to do without one."
     if is_initialized():
         Pool.settle()
+        for i in range(device_count()): Pool.note_held(i)
         _pool().free_all_blocks()
 
 def ipc_collect():

@@ -185,7 +185,7 @@ class Observed:
             self.differentiate(torch, "second", again, inputs + [s for s in self.starts if s.requires_grad], False)
 
     def differentiate(self, torch, order, results, inputs, create_graph):
-        starts = self.starts = [torch.from_numpy(np.asarray(weights(r, k))).to(r.dtype).requires_grad_(self.leaf_starts) for k, r in enumerate(results)]
+        starts = self.starts = [torch.from_numpy(np.asarray(weights(r, k))).to(r).requires_grad_(self.leaf_starts) for k, r in enumerate(results)]
         try:
             gradients = torch.autograd.grad(results, inputs, starts, create_graph=create_graph, allow_unused=True)
         except Exception as error:

@@ -23,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 
 FACTS = json.loads((Path(__file__).parent / "cupy14.json").read_text())
@@ -252,6 +253,16 @@ class Device:
         return total - pool.used, total
 
 
+class Address(int):
+    "An address that keeps alive what lies there, as the pool of a recorded graph does."
+
+    def __new__(cls, array):
+        made = int.__new__(cls, array.__array_interface__["data"][0])
+        made.array = array
+        return made
+
+
+
 class ndarray:
     __slots__ = ("_a", "base", "_block", "_device", "__weakref__")
     __array_priority__ = 100
@@ -275,7 +286,7 @@ class ndarray:
     real, imag = (property(lambda s, n=n: wrapped(getattr(s._a, n), s), lambda s, v, n=n: setattr(s._a, n, bare(v))) for n in ("real", "imag"))
     flags = property(lambda s: Flags(s._a))
     device = property(lambda s: Device(s._device))
-    data = property(lambda s: SimpleNamespace(ptr=s._a.__array_interface__["data"][0], mem=(s if s.base is None else s.base)._block))
+    data = property(lambda s: SimpleNamespace(ptr=Address(s._a), mem=(s if s.base is None else s.base)._block))
     flat = property(lambda s: wrapped(s._a.reshape(-1).copy()))
     __cuda_array_interface__ = property(lambda s: s._a.__array_interface__)
 
@@ -545,7 +556,10 @@ class ufunc:
         self._only(self._AT, "at")
         if a.dtype.name not in self._AT[self.of.__name__].split():
             raise TypeError(f"cupy.{self.of.__name__}.at only supports {', '.join(self._AT[self.of.__name__].split())} as data type")
-        self.of.at(bare(a), place(indices), bare(b))
+        b = bare(b)
+        if self.of in (np.maximum, np.minimum) and a.dtype == np.float64:  # CuPy's kernels call fmaxf
+            b = np.asarray(b, np.float32).astype(np.float64)
+        self.of.at(bare(a), place(indices), b)
 
     @recorded
     def reduceat(self, array, indices, axis=0, dtype=None, out=None):
@@ -802,9 +816,13 @@ for _name in ("eig", "eigvals"):  # complex, always
 
 
 def _own_dtype(function):
-    "Products of bfloat16 matrices are bfloat16, as in CuPy; NumPy has them in float32."
+    "Products of bfloat16 matrices are bfloat16, as in CuPy, which has none of stacks; NumPy has them in float32."
 
     def product(a, b):
+        if _capturing[0] is not None:
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+        if a.dtype.name == "bfloat16" and max(a.ndim, b.ndim) > 2:
+            raise TypeError("data type 'E' not understood")
         r = function(a, b)
         return r.astype(a.dtype) if a.dtype == b.dtype and r.dtype != a.dtype else r
 
@@ -893,3 +911,52 @@ library.cuda = SimpleNamespace(
     runtime=SimpleNamespace(getDeviceCount=lambda: devices, getDevice=lambda: _current[0], setDevice=lambda i: _current.__setitem__(0, i), getDeviceProperties=lambda i: dict(name=b"Strict stand-in", totalGlobalMem=1 << 34, multiProcessorCount=4, major=9, minor=0),
                             CUDARuntimeError=lambda code: CUDARuntimeError(f'error {code}'), runtimeGetVersion=lambda: 12090, deviceCanAccessPeer=lambda a, b: 0))
 sys.modules.setdefault("strict", library)
+
+
+class Cublas:
+    """A stand-in for cuBLAS that computes in NumPy at the addresses it is given; `calls` are the arguments of its products, without the handle."""
+
+    TYPES = {0: "f4", 1: "f8", 2: "f2", 4: "c8", 5: "c16", 14: "bfloat16"}
+
+    def __init__(self):
+        self.handles, self.calls = 0, []
+
+    def cublasCreate_v2(self, made):
+        refuse_while_capturing()
+        self.handles += 1
+        made._obj.value = self.handles
+        return 0
+
+    def cublasSetStream_v2(self, handle, stream):
+        return 0 if 0 < handle.value <= self.handles else 1
+
+    def cublasGemmStridedBatchedEx(self, handle, *arguments):
+        if not 0 < handle.value <= self.handles:
+            return 1
+        self.calls.append(arguments)
+        return _strided_products(*arguments)
+
+
+@recorded
+def _strided_products(a_turned, b_turned, m, n, k, alpha, a, a_type, a_down, a_step, b, b_type, b_down, b_step, beta, c, c_type, c_down, c_step, count, adding, algorithm):
+    "What cuBLAS's function does, which counts columns first."
+    dtype = np.dtype(getattr(ml_dtypes, "bfloat16", None) if Cublas.TYPES[a_type] == "bfloat16" else Cublas.TYPES[a_type])
+    scale = ctypes.c_double if adding == 70 else ctypes.c_float
+    one, zero = (scale.from_address(v).value for v in (alpha, beta))
+    if not a_type == b_type == c_type or (one, zero) != (1, 0) or not a_down >= (k if a_turned else m) or not b_down >= (n if b_turned else k) or c_down < m:
+        return 7
+
+    def seen(address, rows, columns, turned, down, step):
+        "A stack of matrices, each read column by column."
+        rows, columns = (columns, rows) if turned else (rows, columns)
+        size = dtype.itemsize
+        memory = np.frombuffer((ctypes.c_char * (((count - 1) * step + (columns - 1) * down + rows) * size)).from_address(address), dtype)
+        stack = np.lib.stride_tricks.as_strided(memory, (count, rows, columns), (step * size, size, down * size))
+        return stack.swapaxes(1, 2) if turned else stack
+
+    wide = np.float32 if dtype.itemsize == 2 else dtype
+    seen(c, m, n, 0, c_down, c_step)[...] = (seen(a, m, k, a_turned, a_down, a_step).astype(wide) @ seen(b, k, n, b_turned, b_down, b_step).astype(wide)).astype(dtype)
+    return 0
+
+
+cublas = Cublas()

@@ -16,6 +16,7 @@ import weakref
 
 import numpy as np
 
+from ..arrays.anywhere import place_of, zeros_at
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from ..graph.apply import unbroadcast
@@ -279,14 +280,14 @@ class _RunningFunction:
 
     def run_graph(self, g):
         grads = list(g) if g.__class__ is list else [g]
-        for i, (shape, dtype, differentiable) in enumerate(self.produced):
+        for i, (shape, dtype, differentiable, place) in enumerate(self.produced):
             if grads[i] is None:
                 if (
                     self.wish('materialize_grads')
                     and dtype is not None
                     and (differentiable or self.wish('_materialize_non_diff_grads'))
                 ):
-                    grads[i] = tensor_of(np.zeros(shape, dtype))
+                    grads[i] = tensor_of(zeros_at(place, shape, dtype))
             elif not isinstance(grads[i], TensorBase):
                 grads[i] = tensor_of(grads[i])
         if self.level is not None: self.mine = any(at(g, self.level) for g in grads)
@@ -694,7 +695,7 @@ class _Returned:
 # %% ../../nbs/autograd/02_function.ipynb #8f5bddba
 def _result(returned, nr):
     "What becomes of output `nr`: the tensor that the caller of `apply` gets."
-    ctx, given, (_, dtype, differentiable) = (
+    ctx, given, (_, dtype, differentiable, _) = (
         returned.ctx, returned.outputs[nr], returned.ctx.produced[nr]
     )
     if dtype is None: return given
@@ -726,19 +727,19 @@ def _marked(ctx, wish, words):
 def _smooth(o, fixed): return id(o) not in fixed and o._array.dtype.kind not in 'biu'
 
 def _produce(ctx, outputs, fixed, recording=True):
-    """Note on the node, for each output, its shape, its dtype (None: it is no tensor) and whether
-    gradients come from it. The node gets its number and its line of source here.
+    """Note on the node, for each output, its shape, its dtype (None: it is no tensor), whether
+    gradients come from it and where it lives. The node gets its number and its line of source here.
     """
     ctx.produced = [
-        (o._array.shape, o._array.dtype, recording and _smooth(o, fixed))
+        (o._array.shape, o._array.dtype, recording and _smooth(o, fixed), place_of(o._array))
         if isinstance(o, TensorBase)
-        else ((), None, False)
+        else ((), None, False, None)
         for o in outputs
     ]
     ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
     renumber(ctx)
     if recording:
-        for _, dtype, _ in ctx.produced:
+        for _, dtype, *_ in ctx.produced:
             if dtype is not None and dtype.kind in NEW_KINDS: NEW_KINDS[dtype.kind](ctx)
     ctx.code, ctx.lasti = caller()
 

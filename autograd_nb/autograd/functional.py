@@ -250,11 +250,14 @@ def _rows(outputs, inputs, create_graph, strict):
     return found
 
 # %% ../../nbs/autograd/05_functional.ipynb #911886d3
+def _zeros(shape, like):
+    return tensor_like(library_of(like._array).zeros(shape, like._array.dtype))
+
 def _stacked(rows, shape, x):
     return (
         stack(rows).reshape((*shape, *x.shape))
         if rows
-        else tensor_like(np.zeros((*shape, *x.shape), x._array.dtype))
+        else _zeros((*shape, *x.shape), x)
     )
 
 def _all_rows(outputs, inputs, create_graph):
@@ -267,7 +270,7 @@ def _all_rows(outputs, inputs, create_graph):
         found.append(
             [
                 (
-                    tensor_like(np.zeros((*o.shape, *x.shape), x._array.dtype))
+                    _zeros((*o.shape, *x.shape), x)
                     if g is None
                     else g[start : start + n].reshape((*o.shape, *x.shape))
                 )
@@ -288,7 +291,7 @@ def _columns(outputs, inputs):
         row, start = [], 0
         for x, n in zip(inputs, sizes):
             if g is None:
-                row.append(tensor_like(np.zeros((*o.shape, *x.shape), o._array.dtype)))
+                row.append(_zeros((*o.shape, *x.shape), o))
             else:
                 row.append(g[start : start + n].movedim(0, -1).reshape((*o.shape, *x.shape)))
             start += n

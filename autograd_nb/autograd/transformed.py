@@ -11,6 +11,7 @@ from collections import namedtuple
 
 import numpy as np
 
+from ..arrays.anywhere import new_zeros
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from autograd_nb.autograd.function import (
@@ -58,7 +59,7 @@ def _tangent(ctx, x, t):
         and isinstance(x, TensorBase)
         and x._array.dtype.kind not in 'biu'
     ):
-        t = np.zeros(x._array.shape, x._array.dtype)
+        t = new_zeros(x._array, x._array.shape)
     return tensor_of(t) if is_array(t) else t
 
 # %% ../../nbs/autograd/14_transformed.ipynb #119475b2
@@ -383,7 +384,7 @@ def apply_recorded(cls, args, kwargs, level):
         modes.change(**before)
     _produce(ctx, wrapped, {id(t) for t in ctx.wish('non_differentiable')})
     numbers = {}
-    for nr, (w, (_, _, differentiable)) in enumerate(zip(wrapped, ctx.produced)):
+    for nr, (w, (_, _, differentiable, _)) in enumerate(zip(wrapped, ctx.produced)):
         if differentiable:
             w._edge, numbers[id(w)] = OutputEdge(ctx, nr) if len(outputs) > 1 else ctx, nr
     ctx.kept = [_kept_at(t, numbers, level) for t in ctx.wish('to_save')]

@@ -39,9 +39,9 @@ def nonzero(input, *, as_tuple=False, out=None):
     if not input._array.ndim:
         hits = int(builtins.bool(input._array))
         return (
-            (tensor_like(np.zeros(hits, np.int64)),)
+            (tensor_like(np.zeros(hits, np.int64)).to(input.device),)
             if as_tuple
-            else tensor_like(np.zeros((hits, 0), np.int64))
+            else tensor_like(np.zeros((hits, 0), np.int64)).to(input.device)
         )
     found = np.nonzero(input._array)  # as PyTorch lays them out, one dimension a row
     found = np.stack(found) if len(found) > 1 else found[0].reshape(1, -1)

@@ -184,7 +184,7 @@ def searchsorted(
     side = side or ('right' if right else 'left')
     if sorter is not None: _refuse_sorter(sorter, sorted_sequence)
     seq = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
-    v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input))
+    v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input)).to(seq.device)
     if seq._array.dtype != v._array.dtype:  # they are compared in one dtype
         common = F._common(seq, v)
         seq, v = cast(seq.detach(), common), cast(v.detach(), common)

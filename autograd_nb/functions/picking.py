@@ -291,7 +291,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     a single argument, the index of each of its numbers that many times.
     """
     if repeats is None:
-        return tensor_like(np.repeat(np.arange(input._array.size), _repeats(input)))
+        times = _repeats(input)
+        return _sent(np.repeat(np.arange(input._array.size), times), input)
     if dim is None: input, dim = reshape(input, -1), 0
     if isinstance(repeats, int):
         if repeats < 0: raise RuntimeError('Repeats must be non-negative')
@@ -312,13 +313,19 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
             'repeats must have the same size as input along dim, but got repeats.size(0) ='
             f' {times.size} and input.size(0) = {n}'
         )
-    return index_select(input, d, tensor_like(np.repeat(np.arange(n), times)))
+    return index_select(input, d, _sent(np.repeat(np.arange(n), times), input))
+
+def _sent(places, input):
+    "An array of the host as a tensor where `input` lives."
+    return tensor_like(places).to(input.device)
 
 def _repeats(repeats):
-    "The array of a tensor `repeats`. Raises PyTorch's errors for what cannot be one."
+    """The numbers of a tensor `repeats`, which decide the size of the result and are fetched from a
+    device. Raises PyTorch's errors for what cannot be one.
+    """
     if isinstance(repeats, TensorBase):
         escapes(repeats, 'how often something is repeated')
-        times = repeats._array
+        times = repeats.cpu()._array
     else: times = np.asarray(repeats)
     if times.dtype.kind not in 'iu':
         raise NotImplementedError(

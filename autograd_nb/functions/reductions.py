@@ -222,7 +222,7 @@ def _nothing(input, dim, keepdim, kind, node):
     if keepdim: shape[dim] = 1
     else: del shape[dim]
     values = rename(reshape(input, shape).clone(), node, pictured=False)
-    return kind(values, tensor_like(np.zeros(shape, np.int64)))
+    return kind(values, tensor_like(library_of(input._array).zeros(shape, np.int64)))
 
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #64840eb5

@@ -19,7 +19,9 @@ from ..arrays.cupy_backend import device_agnostic, to_device_of
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import is_array, memory_of
 from ..forms import forms
-from . import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
+from autograd_nb.functions import (
+    _op, cast, dim_of, expand, into, narrow, nonzero, reshape, unsqueeze, where
+)
 from ..layers.casting import castable
 from ..layers.replay import Place, constant_input, escapes, replayed_as_call
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
@@ -413,13 +415,13 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
 @looped_over('input')
 def argwhere(input):
     "The indices of elements that are not zero, one row each."
-    return tensor_like(np.argwhere(input._array))
+    return nonzero(input)
 
 @forms('function method')
 @device_agnostic
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
-    found = np.argwhere(input._array)[:size]
+    found = nonzero(input)._array[:size]
     return tensor_like(
         np.concatenate([found, np.full((size - len(found), found.shape[1]), fill_value, np.int64)])
     )
@@ -471,7 +473,6 @@ _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.in
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #80746289
 @forms('function')
 @recorded_as('SegmentReduceBackward0')
-@device_agnostic
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
@@ -487,7 +488,7 @@ def segment_reduce(
         raise RuntimeError('segment_reduce(): indices based reduction is not supported yet.')
     if lengths is None and offsets is None:
         raise RuntimeError('segment_reduce(): Either lengths or offsets must be defined.')
-    given, size = (lengths if offsets is None else offsets)._array, data._array.shape
+    given, size = (lengths if offsets is None else offsets).cpu()._array, data._array.shape
     if data._array.dtype.kind != 'f':
         raise NotImplementedError(
             f'"_segment_reduce_cpu" not implemented for \'{F._type_name(data)}\''
@@ -529,9 +530,10 @@ def _reduce_segments(data, reduce, counts, initial):
         data._array.dtype,
     )
     kind = 'sum' if reduce == 'mean' else reduce
-    out = tensor_like(start).scatter_reduce(
+    sent = lambda array: tensor_like(array).to(data.device)
+    out = sent(start).scatter_reduce(
         axis,
-        tensor_like(index.copy()),
+        sent(index.copy()),
         narrow(data, axis, 0, whose.shape[1]),
         kind,
         include_self=True,
@@ -540,7 +542,7 @@ def _reduce_segments(data, reduce, counts, initial):
     n = counts.reshape(*counts.shape, *(1,) * (data._array.ndim - axis - 1))
     empty_value = math.nan if initial is None else initial
     return where(
-        tensor_like(n > 0),
-        out / tensor_like(np.maximum(n, 1).astype(data._array.dtype)),
-        tensor_like(np.asarray(empty_value, data._array.dtype)),
+        sent(n > 0),
+        out / sent(np.maximum(n, 1).astype(data._array.dtype)),
+        sent(np.asarray(empty_value, data._array.dtype)),
     )

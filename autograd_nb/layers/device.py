@@ -11,6 +11,7 @@ __all__ = ['FUSED', 'FUSED_RULES', 'FINDERS', 'DEVICE', 'DeviceOp', 'device_op',
 # %% ../../nbs/layers/14_device.ipynb #9816d294
 from numpy import generic, ndarray
 
+from ..arrays import cublas  # noqa: F401  (takes part in products)
 from autograd_nb.arrays.cupy_backend import (
     Device, cpu_fallback, device_array, device_xp, is_on_device, on, rebind_to_device, to_device
 )
@@ -84,9 +85,10 @@ def device_kernel(op):
     if op.on_host: return cpu_fallback(op.definition)
     plain, fused = rebind_to_device(op.definition), fused_kernel(op)
     plain = getattr(plain, 'ufunc', plain)
-    if fused is not None: return first_of(fused, plain)
-    if not op.statics: return plain
+    if op.statics: plain = _with_statics_there(plain)
+    return plain if fused is None else first_of(fused, plain)
 
+def _with_statics_there(plain):
     def kernel(*arrays, **statics):
         return plain(*arrays, **{k: to_device(v) for k, v in statics.items()})
 

@@ -552,6 +552,7 @@ def _channels(dims):
 dropout1d, dropout2d, dropout3d = _channels(1), _channels(2), _channels(3)
 
 # %% ../../nbs/nn/03_functional.ipynb #68f72821
+@castable
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Each example normalised to mean 0 and variance 1 over the last dimensions, whose sizes are
     `normalized_shape`; then times `weight` plus `bias`.
@@ -664,6 +665,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     return (out if weight is None else out * weight).to(dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #4f4ade73
+@castable
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """The channels of each example cut into groups, each normalised by itself; then times `weight`
     plus `bias` per channel.

@@ -235,7 +235,7 @@ def _conv(name, dims):
             x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=int(groups)
         )
         if not x._array.shape[1]:  # without channels PyTorch's result has none either
-            none = tensor_like(np.zeros(0, np.int64))
+            none = tensor_like(np.zeros(0, np.int64)).to(input.device)
             out = rename(F.index_select(out, 1, none), 'ConvolutionBackward0')
         return _undone(out, single)
 
@@ -1241,7 +1241,7 @@ def _places(n, dtype, align_corners):
     side.
     """
     if n == 1: return np.zeros(1)
-    ends = linspace(-1, 1, n, dtype=dtype)
+    ends = linspace(-1, 1, n, dtype=dtype, device='cpu')
     return (ends if align_corners else ends * (n - 1) / n)._array
 
 _READING, _OUTSIDE = dict(bilinear=0, nearest=1, bicubic=2), dict(zeros=0, border=1, reflection=2)

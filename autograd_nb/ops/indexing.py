@@ -15,6 +15,7 @@ __all__ = ['indexed', 'FEW_PLACES', 'INTP', 'REMEMBERED', 'full', 'out_of_range'
 import functools
 import math
 import numpy as np
+from ..arrays.cupy_backend import is_on_device
 from autograd_nb.arrays.numpy_backend import (
     KERNELS, dimension_order, is_array, is_half, laid, like_first, replaceable, row_major,
     seen_from, xp
@@ -324,10 +325,13 @@ _INT64 = np.dtype(np.int64)
 FEW_PLACES = 32  # whole numbers that Python compares quicker than NumPy
 
 def all_below(index, n):
-    "Whether all whole numbers of an array that is not empty are at least 0 and less than `n`."
+    """Whether all whole numbers of an array that is not empty are at least 0 and less than `n`. A
+    device's array is not asked: a look at its numbers would wait for it.
+    """
     if index.__class__ is np.ndarray and index.size <= FEW_PLACES:
         numbers = index.reshape(-1).tolist()
         return min(numbers) >= 0 and max(numbers) < n
+    if is_on_device(index): return True
     # seen as unsigned, a negative number is a large one
     if index.dtype is _INT64 and xp.on_host:
         return np.maximum.reduce(index.view(np.uint64), axis=None) < n

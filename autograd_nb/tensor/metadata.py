@@ -60,7 +60,7 @@ def _input_metadata(node):
     if produced:
         return [
             InputMetadata(shape, None if dtype is None else FROM_NUMPY[dtype], place)
-            for shape, dtype, _ in produced
+            for shape, dtype, *_ in produced
         ]
     shapes = node.shape if node.shape and node.shape[0].__class__ is tuple else (node.shape,)
     return [InputMetadata(shape, _output_dtype(node), place) for shape in shapes]

@@ -259,7 +259,7 @@ class _Structured(BasePruningMethod):
         kept[np.argsort(-scores, kind='stable')[: t.shape[self.dim] - n]] = 1
         layout = [1] * t.dim()
         layout[self.dim] = -1
-        return default_mask * tensor_like(kept.reshape(layout))
+        return default_mask * tensor_like(kept.reshape(layout)).to(t.device)
 
 class RandomStructured(_Structured):
     "Drops whole channels along `dim` at random."
@@ -292,7 +292,7 @@ class LnStructured(_Structured):
         return (
             default_mask
             if not count
-            else self._mask(t, default_mask, F.norm(t, self.n, dims)._array, count)
+            else self._mask(t, default_mask, F.norm(t, self.n, dims).cpu()._array, count)
         )
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #3c5b4e4c

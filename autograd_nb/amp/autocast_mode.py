@@ -79,7 +79,8 @@ LONG = {
         | frozenset(
             'acos asin cosh sinh tan erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt pow'
             ' pow_tensor rpow softplus layer_norm group_norm root_of_sum vector_norm'
-            ' cosine_similarity cdist logsumexp prod softmax log_softmax cumprod cumsum logcumsumexp sum mean'.split()
+            ' cosine_similarity cdist logsumexp prod softmax log_softmax cumprod cumsum'
+            ' logcumsumexp sum mean'.split()
         )
     ),
 }

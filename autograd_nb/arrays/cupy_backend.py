@@ -1325,19 +1325,25 @@ class Capture:
 
 # %% ../../nbs/arrays/05_cupy.ipynb #358f06c0
 class _CaptureInputs:
-    "What each replay is given anew."
+    "What each replay is given anew, in memory that no other work of the graph uses."
+
+    @staticmethod
+    def _apart(count, dtype):
+        now, Capture.now = Capture.now, None  # not from the pool of the graph
+        try: return Device.library.empty(count, dtype)
+        finally: Capture.now = now
 
     def place_of(self, generator):
         "Where `generator` stands and its seed, as arrays that each replay fills."
         place = self.chance.get(generator)
         if place is None:
-            place = self.chance[generator] = [generator._at, 0, Device.library.empty(3, np.uint64)]
+            place = self.chance[generator] = [generator._at, 0, self._apart(3, np.uint64)]
         numbers = place[2]
         return numbers[0] + np.uint64(generator._at - place[0]), (numbers[1], numbers[2])
 
     def numbers(self, count, dtype, ask):
         "An array of `count` numbers that each replay fills with what `ask()` then returns."
-        array = Device.library.empty(count, dtype)
+        array = self._apart(count, dtype)
         self.before.append(lambda: array.set(np.array(ask(), dtype)))
         return array
 

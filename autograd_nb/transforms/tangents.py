@@ -14,7 +14,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import BOUND, TensorBase
 from ..graph.op import REGISTRY
 from ..layers import device
-from .batches import in_common_dtype
+from .batches import in_common_dtype, mixed
 from .interpreters import Interpreter
 from .wrappers import at, dual, relate
 
@@ -41,7 +41,8 @@ class JvpLevel(Interpreter):
             tangents = [t if i in op.rules else None for i, t in enumerate(tangents)]
         if all(t is None for t in tangents): return out
         several = isinstance(out, tuple)
-        if op.promote is not None: primals = in_common_dtype(op, primals, primals)
+        if op.promote is not None and mixed(primals):
+            primals = in_common_dtype(op, primals, primals)
         t = device.tangent_of(op, tangents, primals, out, statics)
         if not several:
             return relate(self._dual(out, t, op, tangents), op, args, statics)

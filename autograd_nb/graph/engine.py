@@ -100,8 +100,9 @@ class Plan(Limits):
         # those of them of which all edges lead on to wanted tensors, and which are not wanted
         # themselves
         self.all_live = set()
-        self.captures = {}  # node -> {output number: index of the wanted tensor}
-        self.arrivals = {}  # leaf -> number of gradients that will still reach it
+        # node -> {output number: index of the wanted tensor}
+        # leaf -> number of gradients that will still reach it
+        self.captures, self.arrivals = {}, {}
         if wanted is not None:
             for i, edge in enumerate(wanted):
                 node, nr = output_at(edge)
@@ -406,7 +407,8 @@ def edited(n, step, r):
 def passed_on(n, r, task):
     "The edges of a node along which results go, and the results."
     plan = task.plan
-    return (n.inputs, r) if plan is None or plan.needed is None else plan.only_needed(n, r)
+    whole = plan is None or plan.needed is None or n in plan.all_live
+    return (n.inputs, r) if whole else plan.only_needed(n, r)
 
 
 # %% ../../nbs/graph/07_engine.ipynb #8d920ddb
@@ -433,7 +435,7 @@ def wanted_part(n, plan):
     """What to run of a node: all, less where a layer knows how, or None if it is wanted itself, and
     nothing beyond it.
     """
-    live = plan.live(n)
+    live = (True,) if n in plan.all_live else plan.live(n)
     if any(live): return n if all(live) else n.narrowed(live)
     return None if n.op is not None else n
 

@@ -32,7 +32,7 @@ class TensorBase:
         add_into(self._array, g)
 
 # the same slot under two more names, for who wants bare numbers to compute with, or to show in a
-# view: tensors wrapped by transforms answer to `_array`, but not to these
+# view: for tensors wrapped by transforms, these are None
 TensorBase._bare = TensorBase._viewed = TensorBase.__dict__['_array']
 
 # %% ../../nbs/graph/02_node.ipynb #49f19411

@@ -121,6 +121,7 @@ n.inputs = {edges}
 OPERAND = '''
                |try: a{i} = {name}.{slot}
                |except AttributeError: {general}
+               |if a{i} is None: {general}
                |e{i} = {name}._node
 kinds          |if a0.dtype.kind not in {kinds!r}: {general}
 refused        |if a0.dtype is not f4 and a0.dtype is not f8 and a0.dtype in op.refused: {general}
@@ -148,9 +149,11 @@ numbers        |    e1 = None
 ANY_OPERANDS = '''
 try: arrays = [x._bare for x in xs]
 except AttributeError: {general}
-a0 = arrays[0]; c = a0.dtype
+a0 = arrays[0]
+if a0 is None: {general}
+c = a0.dtype
 for d in arrays:
-    if d.dtype is not c: {general}
+    if d is None or d.dtype is not c: {general}
 e0 = tuple([x._node for x in xs])
 '''
 

@@ -308,7 +308,7 @@ Device.changed.append(changed)
 # %% ../../nbs/layers/14_device.ipynb #046ae44a
 def tangent_of(op, tangents, values, out, statics):
     "`tangent`, where the values live."
-    index = device_of(values)
+    index = None if Device.array is None else device_of(values)
     if index is None: return op.tangent(tangents, values, out, statics)
     statics = {k: to_device(v) for k, v in {**op.statics, **statics}.items()}
     with on(index):
@@ -317,8 +317,9 @@ def tangent_of(op, tangents, values, out, statics):
 
 def batched(op, values, marked, statics):
     "`op` on many examples at once, where they live; see `Op.batched`."
-    index = device_of(values)
-    if index is None or op.batch is None: return op.batched(values, marked, statics)
+    if op.batch is None: return op.batched(values, marked, statics)
+    index = None if Device.array is None else device_of(values)
+    if index is None: return op.batch(op, values, marked, {**op.statics, **statics})
     with on(index):
         return rebind_to_device(op.batch)(
             op, values, marked, {k: to_device(v) for k, v in {**op.statics, **statics}.items()}

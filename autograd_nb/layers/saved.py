@@ -230,7 +230,7 @@ def has_edge(a): return isinstance(a, TensorBase) and a._node is not None
 
 def is_bare(a):
     "Whether `a` is a number, or a tensor whose operations nobody overrides."
-    return a.__class__ in NUMBERS or hasattr(a, '_bare')
+    return a.__class__ in NUMBERS or getattr(a, '_bare', None) is not None
 
 NUMBERS = {float, int, bool, type(None)}
 

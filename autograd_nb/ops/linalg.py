@@ -105,9 +105,11 @@ def unrecorded(tensors):
     """The arrays of tensors of one ordinary dtype, if whatever is made of them has no history and
     nobody looks on: several operations may then be done on the arrays. None otherwise.
     """
-    try: arrays = [x._bare for x in tensors]
-    except AttributeError: return None
-    no_record, dtype = False, arrays[0].dtype
+    try:
+        arrays = [x._bare for x in tensors]
+        dtype, no_record = arrays[0].dtype, False
+    except AttributeError:
+        return None
     if not SWITCH.plain:
         modes = LOCAL.modes
         if modes.general or modes.transforms: return None

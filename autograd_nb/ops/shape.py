@@ -22,7 +22,9 @@ def pointwise(op, values, batched, statics):
     if len(values) == 1: return op.call(values[0], **statics)
     ndim, ragged = None, False
     for v, b in zip(values, batched):
-        n = getattr(v, 'ndim', 0) - b  # of an example; a number has no dimensions
+        array = getattr(v, '_bare', v)
+        if array is None: array = v  # the numbers lie deeper
+        n = getattr(array, 'ndim', 0) - b  # of an example; a number has no dimensions
         if ndim is None: ndim = n
         elif n != ndim: ndim, ragged = max(n, ndim), True
     if ragged: values = [_padded(v, ndim) if b else v for v, b in zip(values, batched)]

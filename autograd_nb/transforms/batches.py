@@ -40,7 +40,7 @@ class Batch(Interpreter):
             del values[-1], flags[-1]
         if 'index' in statics and any(self._holds(i) for i in _indices(statics)):
             return self._indexed(op, values, flags, statics)
-        if op.promote is not None and not op.variadic:
+        if op.promote is not None and not op.variadic and mixed(values):
             values = in_common_dtype(op, values, args)
         if op.batch is None: return self._loop(op, values, flags, statics)
         out = device.batched(op, values, flags, statics)
@@ -55,19 +55,21 @@ class Batch(Interpreter):
 # %% ../../nbs/transforms/04_batches.ipynb #54b6ed04
 def mixed(values):
     "Whether there are several dtypes among `values`: tensors, arrays and numbers."
+    if len(values) < 2: return False
     first = None
     for v in values:
-        if isinstance(v, TensorBase): v = v._array
+        if isinstance(v, TensorBase):
+            while v.__class__ in WRAPPERS: v = v._value  # all of one dtype
+            v = v._array
         elif not is_array(v): continue
         if first is None: first = v.dtype
         elif v.dtype is not first: return True
     return False
 
 def in_common_dtype(op, values, operands):
-    """`values` in the one dtype in which `op` computes with `operands`: the same, or an example of
-    each, as a 0-d example yields to others, though its batch is a vector.
+    """`values`, which are `mixed`, in the one dtype in which `op` computes with `operands`: the
+    same, or an example of each, as a 0-d example yields to others, though its batch is a vector.
     """
-    if len(operands) < 2 or not mixed(values): return values
     chosen = [
         i
         for i, a in enumerate(operands)

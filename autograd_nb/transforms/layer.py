@@ -8,6 +8,7 @@ __all__ = ['dispatch', 'Transforms', 'watch_index']
 # %% ../../nbs/transforms/10_layer.ipynb #5e2a09im
 from weakref import WeakSet
 
+from ..graph.apply import apply
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import WRAPPERS
 from .wrappers import innermost, settled
@@ -32,6 +33,17 @@ class Transforms(Layer):
     def around(self, call, inner):
         out = dispatch(call.op, call.args, call.statics)
         return inner(call) if out is NotImplemented else out
+
+    def ahead(self, op, args, statics):
+        level = None
+        for a in args:
+            if a.__class__ not in WRAPPERS: continue
+            found = a._level
+            if found is level: continue
+            if not found.alive: return apply(op, args, statics)
+            if level is None or found.depth > level.depth: level = found
+        if level is None or 'index' in statics or op.optional: return apply(op, args, statics)
+        return level.process(op, args, statics)
 
     def leaf(self, node):
         for level in LOCAL.modes.transforms:

@@ -16,7 +16,7 @@ from autograd_nb.graph.node import (
 from ..layers import device
 from ..layers.source_lines import caller
 from .interpreters import Interpreter, PlainGrad
-from .batches import in_common_dtype
+from .batches import in_common_dtype, mixed
 from .wrappers import KINDS, at, recorded, relate
 
 # %% ../../nbs/transforms/06_records.ipynb #f5f538af
@@ -115,16 +115,16 @@ class GradLevel(Interpreter):
         return out
 
     def process(self, op, args, statics):
-        values = [a._value if at(a, self) else a for a in args]
-        modes = LOCAL.modes
-        recording = modes.grad
-        before = None if recording == self.outside else modes.change(grad=self.outside)
-        try:
-            out = op.call(*values, **statics)
+        values, edges, modes = [], [], LOCAL.modes
+        for a in args:
+            mine = a.__class__ in WRAPPERS and a._level is self
+            values.append(a._value if mine else a)
+            edges.append(a._edge if mine else None)
+        before = None if modes.grad == self.outside else modes.change(grad=self.outside)
+        try: out = op.call(*values, **statics)
         finally:
             if before is not None: modes.change(**before)
-        if not recording: return out
-        edges = [a._edge if at(a, self) else None for a in args]
+        if not modes.grad: return out
         where = _differentiated(op, edges)
         if where:
             node = level_node(op, values, {**op.statics, **statics}, out, edges, where, self)
@@ -155,7 +155,7 @@ def _differentiated(op, edges):
     if op.variadic:
         any_edge = op.rules and any(e is not None for e in edges)
         return tuple(range(len(edges))) if any_edge else ()
-    return tuple(i for i in sorted(op.rules) if i < len(edges) and edges[i] is not None)
+    return tuple([i for i in op.positions if i < len(edges) and edges[i] is not None])
 
 def level_node(op, values, statics, out, edges, where, level):
     "The node of one application at `level`, with what its rules need."
@@ -166,8 +166,9 @@ def level_node(op, values, statics, out, edges, where, level):
     node.title = op.node(*[statics[s] for s in op.statics]) if callable(op.node) else op.node
     every = op.variadic or len(where) > 1
     node.inputs = tuple(edges[i] for i in where) if every else edges[where[0]]
-    given = in_common_dtype(op, values, values) if op.promote is not None else values
-    far = device.device_of(outs) is not None
+    given = values
+    if op.promote is not None and mixed(values): given = in_common_dtype(op, values, values)
+    far, array = device.device_of(outs) is not None, outs[0]._array
     if op.variadic:
         targets = [_target(v, op.promote) for v in values]
         node.plan = [_planned_for_all(op.rules[0], given, out, statics, edges, targets, far)]
@@ -176,11 +177,11 @@ def level_node(op, values, statics, out, edges, where, level):
             _planned(op.rules[i], given, out, statics, edges, _target(values[i], op.promote), far)
             for i in where
         ]
-    kind = outs[0]._array.dtype.kind
+    kind = array.dtype.kind
     if kind in NEW_KINDS: NEW_KINDS[kind](node)
     renumber(node)
     node.code, node.lasti = caller()
-    node.shape = tuple([o._array.shape for o in outs]) if several else out._array.shape
+    node.shape = tuple([o._array.shape for o in outs]) if several else array.shape
     return node
 
 # %% ../../nbs/transforms/06_records.ipynb #36285778
@@ -188,12 +189,23 @@ def _planned(rule, given, out, statics, edges, target, on_device):
     "What a `LevelNode` keeps to run one rule."
 
     own = None if isinstance(out, tuple) else LevelNode
-    positional, keywords = rule.arguments(given, out, statics)
-    origins = [
-        edges[source[1]] if source[0] == 'in' else own if source[0] == 'out' else None
-        for source in rule.needs.values()
-    ]
-    return device.rule_of(rule, on_device), positional, origins, keywords, target
+    positional, origins = [], []
+    for source in rule.needs.values():
+        kind = source[0]
+        if kind == 'in': value, origin = given[source[1]], edges[source[1]]
+        elif kind == 'out': value, origin = out, own
+        else:
+            value = out if source[1] == 'out' else given[source[1]]
+            value, origin = _fact(value, source[2]), None
+        positional.append(value)
+        origins.append(origin)
+    keywords = {s: statics[s] for s in rule.statics} if rule.statics else {}
+    function = device.rule_of(rule, True) if on_device else rule.function
+    return function, positional, origins, keywords, target
+
+def _fact(value, name):
+    "The shape, dtype or number of dimensions of a value."
+    return getattr(value._array if isinstance(value, TensorBase) else value, name)
 
 def _planned_for_all(rule, given, out, statics, edges, targets, on_device):
     "The same for the one rule of an operation on a list of inputs."

@@ -11,10 +11,10 @@ import threading
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from ..graph.modes import LOCAL
-from ..graph.node import BOUND, TensorBase
+from ..graph.node import BOUND, TensorBase, WRAPPERS
 from ..graph.op import REGISTRY
 from ..layers import device
-from .batches import in_common_dtype
+from .batches import in_common_dtype, mixed
 from .interpreters import Interpreter
 from .wrappers import at, dual, relate
 
@@ -31,7 +31,7 @@ class JvpLevel(Interpreter):
     def process(self, op, args, statics):
         primals, tangents = [], []
         for a in args:
-            mine = at(a, self)
+            mine = a.__class__ in WRAPPERS and a._level is self
             primals.append(a._value if mine else a)
             tangents.append(a._tangent if mine else None)
         out = op.call(*primals, **statics)
@@ -39,9 +39,10 @@ class JvpLevel(Interpreter):
             return out
         if not op.variadic:
             tangents = [t if i in op.rules else None for i, t in enumerate(tangents)]
-        if all(t is None for t in tangents): return out
+        if all([t is None for t in tangents]): return out
         several = isinstance(out, tuple)
-        if op.promote is not None: primals = in_common_dtype(op, primals, primals)
+        if op.promote is not None and mixed(primals):
+            primals = in_common_dtype(op, primals, primals)
         t = device.tangent_of(op, tangents, primals, out, statics)
         if not several:
             return relate(self._dual(out, t, op, tangents), op, args, statics)
@@ -58,12 +59,13 @@ class _Duals:
     def _dual(self, out, t, op, tangents):
         like = out._array
         if t is None or like.dtype.kind in 'biu': return out
-        if t._array.shape != like.shape: t = REGISTRY['expand'].call(t, size=like.shape)
-        if t._array.dtype != like.dtype:
-            if t._array.dtype.kind == 'c' and like.dtype.kind != 'c': t = REGISTRY['real'].call(t)
+        shown = t._array
+        if shown.shape != like.shape: t = REGISTRY['expand'].call(t, size=like.shape)
+        if shown.dtype != like.dtype:
+            if shown.dtype.kind == 'c' and like.dtype.kind != 'c': t = REGISTRY['real'].call(t)
             t = REGISTRY['to'].call(t, dtype=like.dtype)
         # a fresh result has a tangent of its own
-        if not op.view and (any(t is given for given in tangents) or _repeats(t)):
+        if not op.view and (any([t is given for given in tangents]) or _repeats(t)):
             t = REGISTRY['clone'].call(t, order='C')
         return dual(out, t, self)
 

@@ -229,23 +229,19 @@ KINDS = {}  # name -> the class of wrappers: a kind above, and a tensor
 def adopt(Tensor):
     "Make the wrapper classes from the class of tensors; the tensor floor calls this."
     for name, kind in (('Batched', BatchedKind), ('Dual', DualKind), ('Recorded', RecordedKind)):
-        KINDS[name] = type(
-            name, (kind, Tensor), dict(__slots__=(), __module__=__name__, __doc__=kind.__doc__)
-        )
+        # operations find no array to compute with at once
+        fields = dict(__slots__=(), __module__=__name__, __doc__=kind.__doc__, _bare=None)
+        KINDS[name] = type(name, (kind, Tensor), dict(fields, _viewed=None))
         WRAPPERS.add(KINDS[name])
 
 # %% ../../nbs/transforms/02_wrappers.ipynb #55d316d7
 _new = TensorBase.__new__
 
-def _wrap(name, value, level):
-    out = _new(KINDS[name])
-    out._meta = None
-    out._value, out._level = value, level
-    return out
-
 def batched(value, level):
     "The examples along the first dimension of `value`, as one tensor of `level`."
-    return _wrap('Batched', value, level)
+    out = _new(KINDS['Batched'])
+    out._meta, out._value, out._level = None, value, level
+    return out
 
 def entering(value, moved, dim, level):
     """The examples along dimension `dim` of `value`, as one tensor of `level` that remembers how it
@@ -264,14 +260,14 @@ def as_given(x):
 
 def dual(primal, tangent, level):
     "`primal` with `tangent`, as one tensor of `level`."
-    out = _wrap('Dual', primal, level)
-    out._tangent = tangent
+    out = _new(KINDS['Dual'])
+    out._meta, out._value, out._level, out._tangent = None, primal, level, tangent
     return out
 
 def recorded(value, edge, level):
     "`value` with `edge`, as one tensor of `level`."
-    out = _wrap('Recorded', value, level)
-    out._edge = edge
+    out = _new(KINDS['Recorded'])
+    out._meta, out._value, out._level, out._edge = None, value, level, edge
     return out
 
 def at(tensor, level):

@@ -454,7 +454,8 @@ SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=S
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray, variant=variant)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)
-SCOPE.update(next_sequence_number=next_sequence_number, ABSENT=arguments.ABSENT)
+SCOPE['next_sequence_number'] = next_sequence_number
+SCOPE['ABSENT'] = arguments.ABSENT  # what a call of a method leaves out
 
 # %% ../../nbs/layers/00_codegen.ipynb #d8425459
 def scope_of(op, general):
@@ -533,6 +534,8 @@ def write_out(op):
     op.__class__ = type('Op', (Op,), dict(__slots__=(), __module__=__name__, __doc__=Op.__doc__))
     op.answer(call, direct)
 
+
+# %% ../../nbs/layers/00_codegen.ipynb #37eb1198
 @added_to(Op)
 def answer(self, call, direct):
     "Have `call` and `direct` answer the calls of the package and of users."

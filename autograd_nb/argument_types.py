@@ -19,7 +19,8 @@ from types import FunctionType
 import numpy as np
 
 from .arrays.dtypes import dtype as Dtype
-from .graph.node import TensorBase, bind, tensor_like
+from .graph.node import BOUND, TensorBase, bind, tensor_like
+from .graph.op import REGISTRY
 from .layers.arguments import ABSENT
 from .signatures import WORDS, declared, written
 
@@ -473,6 +474,14 @@ def _enlarged(args, kwargs):
 ROW = np.zeros(2)
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a675c280
+def _refuse_history(name, args, kwargs):
+    "PyTorch's error for a call with `out=` that failed, if an argument has a history."
+    op, out = REGISTRY.get(name), kwargs.get('out')
+    if out is None or op is None or not op.rules or name in ('softmax', 'log_softmax'): return
+    values = [v for k, v in kwargs.items() if k != 'out']
+    for v in args: values += v if isinstance(v, (tuple, list)) else [v]
+    BOUND['refuse_history'](name, out, [v for v in values if _is_tensor(v)])
+
 # programs make tensors all the time
 LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
@@ -513,8 +522,9 @@ def explained(function, name=None, method=False, inside=False, late=False):
                 found = found or explanation(error, function, name, args, kwargs, method)
             else:
                 found = refusal(args, kwargs)
-            if found is None: raise
-            raise found from None
+            if found is not None: raise found from None
+            _refuse_history(name, args, kwargs)
+            raise
 
     called.asks = True
     return called

@@ -61,6 +61,7 @@ def compile_source(source, title, scope):
 # %% ../../nbs/layers/00_codegen.ipynb #30a9a9bd
 RECORDING = '''
                       |def {name}({signature}):
+function and differentiable|    if out is not None: refuse_history(op.name, out, {passed})
 function              |    if out is not None: return into(out, me({given}))
 method                |    if excess: return general({given}, *excess)
 package               |    if {bare}: return kernel({given})

@@ -473,15 +473,17 @@ def _enlarged(args, kwargs):
 
 ROW = np.zeros(2)
 
-# %% ../nbs/tensor/14_argument_types.ipynb #a675c280
-def _refuse_history(name, args, kwargs):
-    "PyTorch's error for a call with `out=` that failed, if an argument has a history."
+# %% ../nbs/tensor/14_argument_types.ipynb #f1b3be63
+def _refuse(found, name, args, kwargs):
+    "Raise the error that was `found`, or that for a call with `out=` whose argument has a history."
+    if found is not None: raise found from None
     op, out = REGISTRY.get(name), kwargs.get('out')
     if out is None or op is None or not op.rules or name in ('softmax', 'log_softmax'): return
     values = [v for k, v in kwargs.items() if k != 'out']
     for v in args: values += v if isinstance(v, (tuple, list)) else [v]
     BOUND['refuse_history'](name, out, [v for v in values if _is_tensor(v)])
 
+# %% ../nbs/tensor/14_argument_types.ipynb #a675c280
 # programs make tensors all the time
 LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
@@ -522,8 +524,7 @@ def explained(function, name=None, method=False, inside=False, late=False):
                 found = found or explanation(error, function, name, args, kwargs, method)
             else:
                 found = refusal(args, kwargs)
-            if found is not None: raise found from None
-            _refuse_history(name, args, kwargs)
+            _refuse(found, name, args, kwargs)
             raise
 
     called.asks = True

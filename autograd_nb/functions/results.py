@@ -25,7 +25,7 @@ from ..ops.shape import pointwise
 from ..outputs import APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
 from ..transforms import KINDS
 
-# %% ../../nbs/tensor/functions/02_results.ipynb #fadd231c
+# %% ../../nbs/tensor/functions/02_results.ipynb #3c1f4c49
 def history_error(name):
     "PyTorch's error for a function that would write what has a history into `out=`."
     return RuntimeError(
@@ -45,6 +45,7 @@ def refuse_history(name, out, args):
 
 bind(refuse_history=refuse_history)
 
+# %% ../../nbs/tensor/functions/02_results.ipynb #fadd231c
 def into(out, result, name=None, given=None):
     """Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`. `name` is
     that of the function, if the caller's is not, and `given` its arguments.

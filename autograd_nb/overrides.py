@@ -275,11 +275,11 @@ def _foreign(kind):
 
 def _told(op, statics):
     "What is told of an operation: the method behind a sign, otherwise the operation itself."
-    method = getattr(Tensor, op.name, None) if op.symbol and not statics else None
-    return method or op.direct
+    is_method = (op.symbol or op.methods) and not statics
+    return is_method and getattr(Tensor, op.name, None) or op.direct
 
-def _answer(op, args, statics):
-    return _asked(_told(op, statics), _overriding(args), args, statics)
+def _answer(op, method, args, statics):
+    return _asked(method or _told(op, statics), _overriding(args), args, statics)
 
 def _answers(kind): return _overrides(kind) and (issubclass(kind, TensorBase) or _foreign(kind))
 
@@ -338,7 +338,7 @@ def _computed(op, args, statics):
 
 LAYERS.plug('overrides', Overrides())
 LAYERS.plug('subclasses', Subclasses())
-bind(answers=_foreign, answer=_answer)
+bind(answers=_foreign, answer=_answer, first_answer=_first)
 
 # %% ../nbs/tensor/10_overrides.ipynb #9aa295cd
 def has_torch_function(relevant_args):

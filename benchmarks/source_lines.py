@@ -25,7 +25,7 @@ LIMIT = 0.05        # what the recording may cost on this chain
 def compiled(name, recording):
     """The operation `name` as users call it, compiled anew (so that the interpreter has adapted neither variant to other uses), with or without the recording of source lines."""
     direct = REGISTRY[name].direct
-    source = recording_source(REGISTRY[name], True)
+    source = recording_source(REGISTRY[name], "function")
     if RECORDING not in source:
         raise SystemExit(f'the generated code of {name} has no line {RECORDING!r} to leave out')
     if not recording:

@@ -637,3 +637,50 @@ def test_numbers_and_arrays_of_numpy_beside_signs(call):
             return type(error).__name__, str(error)[:25]
 
     assert attempt(ours) == attempt(torch)
+
+
+METHODS = sorted({n for op in REGISTRY.values() if "method" in (op.forms or "").split() for n in (op.names or op.name).split()})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_method_of_an_operation_refuses_in_pytorchs_words(name):
+    "It counts its arguments without the tensor before the dot, and takes no `out`."
+    import torch
+
+    wrong = ["()", "(None)", "('a')", "([1])", "(x, x)", "(x, x, x)", "(x, out=x)"]
+    for call in wrong:
+        found = []
+        for library in (torch, ours):
+            x = library.tensor([[1.0, 2.0], [3.0, 4.0]])
+            try: eval(f"x.{name}{call}", {"x": x})
+            except Exception as error: found.append((type(error).__name__, str(error).splitlines()[0].removeprefix("TensorBase.")))
+            else: found.append((None, ""))
+        (kind, words), (our_kind, our_words) = found
+        assert our_kind == kind, (call, found)
+        if "out=" not in call: assert our_words.startswith(words.rstrip(".")), (call, found)
+
+
+@pytest.mark.parametrize("call", ("x.mul(2)", "x.exp()", "x.arctan()", "torch.mul(x, 2)", "torch.exp(x)", "torch.atan2(x, x)"))
+def test_a_class_is_told_whether_a_method_or_a_function_was_called(call):
+    for library in (__import__("torch"), ours):
+
+        class Own(library.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None): return func
+
+        place, name = (library.Tensor if call[0] == "x" else library), call.split("(")[0].split(".")[1]
+        assert eval(call, {"torch": library, "x": library.ones(2).as_subclass(Own)}) is getattr(place, name)
+
+
+@pytest.mark.parametrize("call", (
+    "mul(p, b, out=z)", "mul(a, b, out=g)", "exp(p, out=i)", "add(p, b, out=z)", "sum(p, 3, out=z)", "mm(m, b, out=z)", "cat([p, m], out=z)", "gather(p, 1, i, out=z)", "clamp(p, out=z)",
+    "log_softmax(p, 2, out=z)", "gt(p, b, out=z)", "mul(a, b, out=z)", "add(p, 'a', out=z)", "mul(p, 'a', out=z)", "argmax(p, 3, out=i)",
+))  # fmt: skip
+def test_a_history_is_told_of_before_shapes_and_after_types(call):
+    found = []
+    for library in (__import__("torch"), ours):
+        given = dict(a=library.ones(3), b=library.ones(2), z=library.zeros(3), i=library.zeros(3, dtype=library.int64))
+        given |= dict(p=library.ones(3, requires_grad=True), g=library.zeros(3, requires_grad=True), m=library.ones(3, 3, requires_grad=True))
+        with pytest.raises((RuntimeError, TypeError, IndexError)) as caught: eval(f"torch.{call}", {"torch": library, **given})
+        found.append((caught.type.__name__, str(caught.value).splitlines()[0]))
+    assert found[1][0] == found[0][0] and found[1][1].startswith(found[0][1]), found

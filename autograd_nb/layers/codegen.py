@@ -8,7 +8,7 @@ __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', '
            'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
            'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering',
            'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'add_variants',
-           'growing', 'write_out', 'answer', 'behind_sign', 'code']
+           'growing', 'write_out', 'answer', 'behind_sign', 'as_method', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -27,7 +27,7 @@ from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
 from ..graph.node import BOUND, SCOPES, Node, OutputEdge, TensorBase, added_to
 from ..graph.op import REGISTRY, Op
 from ..graph.rules import FLAVOURS, kept_by, needs_of, unique_statics, variant
-from . import arguments, fast  # noqa: F401 (`from_user` and `fused_rule`)
+from . import arguments, fast  # noqa: F401 (`fused_rule`)
 
 # %% ../../nbs/layers/00_codegen.ipynb #4c467507
 def fill(template, **gaps):
@@ -61,7 +61,9 @@ def compile_source(source, title, scope):
 # %% ../../nbs/layers/00_codegen.ipynb #30a9a9bd
 RECORDING = '''
                       |def {name}({signature}):
-users                 |    if out is not None: return into(out, me({given}))
+function and differentiable|    if out is not None: refuse_history(op.name, out, {passed})
+function              |    if out is not None: return into(out, me({given}))
+method                |    if excess: return general({given}, *excess)
 package               |    if {bare}: return kernel({given})
                       |    {operands}
                       |    if SWITCH.plain: no_record = {unrecorded}; meta = None
@@ -195,14 +197,16 @@ def lent(op):
 
     return ' or '.join(of(i, param) for i, param in enumerate(op.params))
 
-def facts(op, direct):
-    "What the margins ask of an operation. `direct`: for users' calls."
+def facts(op, form):
+    "What the margins ask of an operation, in the `form` in which users call it (None: not they)."
     several, ufunc = op.outputs != 1, op.ufunc is not None
     some = several and op.differentiable is not None
     arrays_out = bool(op.pointwise and ufunc and ARRAYS_OUT and op.rules)
     return dict(
-        users=direct,
-        package=not direct,
+        users=bool(form),
+        package=not form,
+        function=form == 'function',
+        method=form == 'method',
         one=not several,
         several=several,
         some=some,
@@ -221,9 +225,9 @@ def facts(op, direct):
     )
 
 # %% ../../nbs/layers/00_codegen.ipynb #48e5fc10
-def wording(op, direct):
+def wording(op, form):
     "What fills the gaps: names, and lists of them."
-    names = ('input', 'other', 'third', 'fourth')[: len(op.params)] if direct else op.params
+    names = ('input', 'other', 'third', 'fourth')[: len(op.params)] if form else op.params
     options = [f'{s}={s}' for s in op.statics]
     given = ', '.join(['*xs' if op.variadic else ', '.join(names), *options])
     arrays = ['*arrays'] if op.variadic else [f'a{i}' for i in range(len(names))]
@@ -235,7 +239,7 @@ def wording(op, direct):
         name=op.name,
         names=names,
         first=names[0],
-        signature=signature_of(op, names, direct),
+        signature=signature_of(op, names, form),
         given=given,
         general=f'return general({given})',
         applied=f'return apply(op, {passed}, dict({", ".join(options)}))',
@@ -249,12 +253,16 @@ def wording(op, direct):
 
 NO_TENSORS = ['not any([isinstance(x, TensorBase) for x in xs])']
 
-def signature_of(op, names, direct):
+def signature_of(op, names, form):
     "The parameters of the function, with their defaults."
-    operands = [f'{n}=None' if p in op.optional else n for n, p in zip(names, op.params)]
-    statics = [s if v is inspect.Parameter.empty else f'{s}={v!r}' for s, v in op.statics.items()]
+    empty = inspect.Parameter.empty
+    absent = '=ABSENT' if form == 'method' and empty not in op.statics.values() else ''
+    operands = [n + ('=None' if p in op.optional else absent) for n, p in zip(names, op.params)]
+    statics = [s if v is empty else f'{s}={v!r}' for s, v in op.statics.items()]
     operands = ['*xs'] if op.variadic else operands
-    return ', '.join([*operands, *statics, *['*, out=None'] * direct])
+    if form == 'method': operands[0] = f'{names[0]}, /'
+    ends = dict(function=['*, out=None'], method=['*excess'])
+    return ', '.join([*operands, *statics, *ends.get(form, [])])
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409
 def kept(op, name, need, positions, words):
@@ -304,9 +312,9 @@ def branches(op, words):
     return lines
 
 # %% ../../nbs/layers/00_codegen.ipynb #fd4d099f
-def recording_source(op, direct):
-    "The source of `op.direct`, or of `op.call`."
-    words = {**facts(op, direct), **wording(op, direct)}
+def recording_source(op, form=None):
+    "The source of the `form` of an operation: 'function', 'method', 'sign'; None: of `op.call`."
+    words = {**facts(op, form), **wording(op, form)}
     edges = [f'e{i} is None' for i in op.positions]
     if op.variadic: edges = ['e0.count(None) == len(e0)']
     guards = Gaps.of('guards', op, None if op.variadic else words['names'], words['pair'])
@@ -451,6 +459,7 @@ SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray, variant=variant)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)
 SCOPE['next_sequence_number'] = next_sequence_number
+SCOPE['ABSENT'] = arguments.ABSENT  # what a call of a method leaves out
 
 # %% ../../nbs/layers/00_codegen.ipynb #d8425459
 def scope_of(op, general):
@@ -482,32 +491,32 @@ def _stub(*args, **kwargs):
         located(node)  # noqa: F821
     return out
 
-def growing(op, direct, general):
-    """A function of `op` that compiles itself at its first call; what it has no short way for goes
-    to `general`.
+def growing(op, form, general, name=None):
+    """The `form` of `op`, a function that compiles itself at its first call; what it has no short
+    way for goes to `general`. `name`: what it is called, if not as the operation.
     """
-    scope = scope_of(op, general)
-    me = FunctionType(_stub.__code__, scope, op.name)
+    scope, name = scope_of(op, general), name or op.name
+    me = FunctionType(_stub.__code__, scope, name)
 
     def become():
         scope.update(Gaps.scope)
         add_variants(scope, op)
-        title = op.name if direct else f'{op.name} (internal)'
-        compile_source(recording_source(op, direct), title, scope)
+        title = op.name if form == 'function' else f'{op.name} ({form or "internal"})'
+        compile_source(recording_source(op, form), title, scope)
         made = scope.pop(op.name)
         me.__code__, me.__defaults__ = made.__code__, made.__defaults__
         me.__kwdefaults__ = made.__kwdefaults__
 
     scope.update(me=me, become=become, located=lambda node: None)
     scope.update(Gaps.scope)
-    me.__doc__, me.__module__, me.__qualname__ = op.__doc__, op.__module__, op.name
+    me.__doc__, me.__module__, me.__qualname__ = op.__doc__, op.__module__, name
     SCOPES.append(scope)
     return me
 
 # %% ../../nbs/layers/00_codegen.ipynb #6b695591
 # what the generated code calls its own
 RESERVED = set(
-    'n d o f g c m me op no_record meta input_specs out v i ds os many xs arrays'.split()
+    'n d o f g c m me op no_record meta input_specs out v i ds os many xs arrays excess'.split()
 )
 RESERVED |= {f'{v}{i}' for v in 'aers' for i in range(4)}
 
@@ -520,14 +529,17 @@ def write_out(op):
             ' static arguments something else'
         )
     call = direct = op.general
-    if len(op.params) <= 4: call = growing(op, False, op.general)
+    if len(op.params) <= 4: call = growing(op, None, op.general)
     op.scope = None  # the globals of `call`, where users' calls are generated, too
     if op.outputs == 1 and not op.variadic and len(op.params) <= 4:
-        direct, op.scope = growing(op, True, op.from_user), call.__globals__
+        direct, op.scope = growing(op, 'function', op.from_user), call.__globals__
     op.scopes = [f.__globals__ for f in (call, direct) if f.__class__ is FunctionType]
+    op.methods = {}
     op.__class__ = type('Op', (Op,), dict(__slots__=(), __module__=__name__, __doc__=Op.__doc__))
     op.answer(call, direct)
 
+
+# %% ../../nbs/layers/00_codegen.ipynb #37eb1198
 @added_to(Op)
 def answer(self, call, direct):
     "Have `call` and `direct` answer the calls of the package and of users."
@@ -536,9 +548,19 @@ def answer(self, call, direct):
 @added_to(Op)
 def behind_sign(self):
     "`direct` as the method of an operator, which must not refuse operands of unknown classes."
-    method = growing(self, True, self.from_sign)
+    method = growing(self, 'sign', self.from_sign)
     self.scopes.append(method.__globals__)
     return method
+
+@added_to(Op)
+def as_method(self, name):
+    "`direct` as the method called `name`, which counts its arguments without the tensor."
+    if self.direct.__class__ is not FunctionType: return self.direct
+    if name not in self.methods:
+        method = growing(self, 'method', lambda *args: self.from_method(method, args), name)
+        self.scopes.append(method.__globals__)
+        self.methods[name] = method
+    return self.methods[name]
 
 @added_to(Op)
 @property
@@ -546,7 +568,7 @@ def code(self):
     """The generated source: the recording function, and `run` for a node that differentiates all
     inputs.
     """
-    return recording_source(self, True) + '\n\n' + running_source(self, self.positions)
+    return recording_source(self, 'function') + '\n\n' + running_source(self, self.positions)
 
 LAYERS.defined.append(write_out)
 for _op in REGISTRY.values(): write_out(_op)

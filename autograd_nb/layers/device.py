@@ -197,7 +197,7 @@ def compiled_on_device(op):
         variant=variant_on_device,
     )
     add_variants(scope, op, 'device')
-    compile_source(recording_source(op, False), f'{op.name} (on a device)', scope)
+    compile_source(recording_source(op), f'{op.name} (on a device)', scope)
     return scope.pop(op.name)
 
 # %% ../../nbs/layers/14_device.ipynb #bb8dd541

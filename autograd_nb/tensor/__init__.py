@@ -147,7 +147,7 @@ OPERATORS = dict(
 hang_methods(Tensor, in_place)
 for _name, _of in OPERATORS.items():
     _of = REGISTRY[_of]
-    setattr(Tensor, _name, _of.behind_sign() if len(_of.params) == 2 else _of.direct)
+    setattr(Tensor, _name, _of.behind_sign() if len(_of.params) == 2 else _of.as_method(_of.name))
 for _name in ('add', 'sub', 'mul', 'pow'):
     setattr(Tensor, f'__i{_name}__', in_place(_name, getattr(Tensor, _name), sign=True))
 for _name in ('squeeze', 'unsqueeze', 'transpose', 'swapaxes', 'swapdims'):

@@ -408,6 +408,6 @@ def test_writes_through_strides_reach_each_example(size, stride, start, turned):
             return (written(x) ** 2).sum()
 
         vmap, grad, jvp = (getattr(lib.func, name) for name in ("vmap", "grad", "jvp"))
-        pushed = vmap(lambda x: jvp(written, (x,), (x * 2,))[1])(x)
+        pushed = vmap(lambda x, jvp=jvp: jvp(written, (x,), (x * 2,))[1])(x)
         found.append([v.tolist() for v in (vmap(written)(x), vmap(vmap(written))(lib.stack([x, x])), vmap(grad(loss))(x), pushed)])
     assert found[0] == found[1]

@@ -552,6 +552,7 @@ def linearize(func, *primals):
 
     return out, push
 
+# %% ../../nbs/func/02_derivatives.ipynb #f96001b7
 def _twice_pulled(func, primals):
     """`func(*primals)`, and the function from tangents to a list of what each output moves by, None
     for one that cannot move.

@@ -599,3 +599,14 @@ def test_probabilities_of_grey_values_are_kept_inside():
     for t in both():
         with pytest.raises(ValueError):
             t.distributions.ContinuousBernoulli(1.2, validate_args=True)
+
+
+@pytest.mark.parametrize("make", ["Wishart(torch.tensor(5.0), torch.eye(3)).expand((4,))", "Wishart(torch.tensor([5.0, 6.0]), torch.eye(3))", "LKJCholesky(3, torch.tensor([0.5, 2.0]))", "MultivariateNormal(torch.zeros(2, 3), torch.eye(3))"])
+def test_one_value_beside_a_batch_of_matrices(make):
+    found = []
+    for t in both():
+        made = eval(make, {"torch": t, **vars(t.distributions)})
+        one = t.linalg.cholesky(0.5 * t.eye(3) + 0.5) if "LKJ" in make else t.eye(3)[0] if "Normal" in make else 2 * t.eye(3) + 0.1
+        found.append([made.log_prob(one).tolist(), made.log_prob(one.expand(5, *made.batch_shape, *one.shape)).shape])
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
+    assert len(found[1][0]) > 1 and tuple(found[0][1]) == tuple(found[1][1])

@@ -329,6 +329,14 @@ out,l=linearize(torch.sin,R(3)); r=out,vmap(l)(torch.eye(3,dtype=torch.float64))
 
 r=linearize(torch.sin,R(3))[1](R(2))
 
+out,l=linearize(lambda x:(x.sin(),x>0,{'i':x.argmax(),'s':x.sort()[0]}),R(3)); o=l(R(3,seed=1)); r=out,o[0],o[1].tolist(),o[2]['i'].tolist(),o[2]['s']
+
+r=[f(R(3)).tolist() for f in (linearize(lambda x:x>0,R(3))[1],linearize(lambda x:x.argmin(),R(3))[1])]
+
+r=linearize(torch.nn.functional.hardsigmoid,R(3))[1](R(3,seed=1))
+
+r=linearize(lambda x,y:x*y,R(2),torch.tensor([1,2]))
+
 r=hessian(lambda x: x.prod())(R(4))
 
 r=jacfwd(lambda x: torch.randn(2).double()+x[:2],randomness='same')(R(4))

@@ -450,3 +450,32 @@ def test_sums_at_places_below_zero_and_outside(shape, count):
             where[-1][-1] = wrong
             with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for axis {d} with size 7"):
                 scatter_into(np.zeros(shape, "f4"), where, values)
+
+
+EDGES = {
+    "xlogy": "torch.special.xlogy(x, y)",
+    "xlog1py": "torch.special.xlog1py(x, y - 1)",
+    "logit": "torch.logit(y)",
+}
+
+
+@pytest.mark.parametrize("call", EDGES.values(), ids=EDGES)
+@pytest.mark.parametrize("gradient", [0.0, 1.0])
+def test_gradients_at_and_outside_the_edge_of_a_domain(call, gradient):
+    "Of first and second order and forward; where a gradient of zero meets an infinite slope too."
+    import torch
+
+    xs = [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, -1.0, NAN, 0.0, 0.5, 2.0]
+    ys = [0.0, -1.0, 2.0, 0.0, -1.0, 2.0, 0.0, 0.0, NAN, 1.0, 0.3]
+    found = []
+    for t in (torch, ours):
+        f = eval(f"lambda x, y: {call}", {"torch": t})
+        x, y = (t.tensor(v, dtype=t.float64, requires_grad=True) for v in (xs, ys))
+        first = t.autograd.grad(f(x, y), (x, y), t.full((11,), gradient, dtype=t.float64), allow_unused=True, create_graph=True)
+        second = t.autograd.grad(sum(g.sum() for g in first if g is not None), (x, y), allow_unused=True)
+        still = [v.detach() for v in (x, y)]
+        pushed = t.func.jvp(f, tuple(still), tuple(t.full_like(v, gradient) for v in still))
+        found.append([None if v is None else v.tolist() for v in (*first, *second, *pushed)])
+    for want, got in zip(*found):
+        assert (want is None) == (got is None)
+        if want: np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -608,3 +608,24 @@ def test_lines_of_a_turned_matrix_lie_in_rows(line, sizes):
         got = eval(line, dict(t=t, k=k))
         found.append((got.tolist(), got.stride() if got.numel() else None))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("write", ["exp_", "sqrt_", "sigmoid_", "tanh_", "reciprocal_", "rsqrt_"])
+@pytest.mark.parametrize("view", ["b[:]", "b[1:]", "b.view(1, 3)", "b.expand(1, 3)[0]"])
+def test_second_derivatives_of_a_write_that_saves_its_result(write, view):
+    "The result leads to the write's own node, which the second pass reaches after that of the base; the third pass finds nothing."
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        w = lib.tensor([0.5, 0.7, 0.9], dtype=lib.float64, requires_grad=True)
+        b = w * 1
+        getattr(eval(view, dict(b=b)), write)()
+        (first,) = lib.autograd.grad((b**3).sum(), w, create_graph=True)
+        (second,) = lib.autograd.grad((first**2).sum(), w, create_graph=True)
+        (third,) = lib.autograd.grad((second**2).sum(), w)
+        found.append([b, first, second, third])
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            lib.autograd.grad((second**2).sum(), w)
+    for theirs_, mine in zip(*found):
+        np.testing.assert_allclose(mine.detach().numpy(), theirs_.detach().numpy(), rtol=1e-10, atol=1e-10)

@@ -385,3 +385,29 @@ def test_memory_returns_without_the_garbage_collector():
         assert ref() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("size, stride, start", [((2,), (1,), None), ((2, 3), (4, 1), 0), ((2, 2), (1, 4), 1), ((2, 2), (5, 3), 1), ((), (), 3), ((4,), (3,), 2), ((3, 2, 2), (4, 2, 1), None)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_writes_through_strides_reach_each_example(size, stride, start, turned):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        x = lib.arange(1.0, 25.0, dtype=lib.float64).reshape(2, 3, 4)
+        if turned:
+            x = x.mT.contiguous().mT
+
+        def written(x):
+            y = x * 1
+            y.as_strided(size, stride, start).mul_(3)
+            return y
+
+        def loss(x):
+            return (written(x) ** 2).sum()
+
+        vmap, grad, jvp = (getattr(lib.func, name) for name in ("vmap", "grad", "jvp"))
+        pushed = vmap(lambda x, jvp=jvp: jvp(written, (x,), (x * 2,))[1])(x)
+        found.append([v.tolist() for v in (vmap(written)(x), vmap(vmap(written))(lib.stack([x, x])), vmap(grad(loss))(x), pushed)])
+    assert found[0] == found[1]

@@ -335,10 +335,7 @@ class _WishartDensity:
             -nu * (n * math.log(2) / 2 + self._half_log_det())
             - multigammaln(nu / 2, n)
             + (nu - n - 1) / 2 * slogdet(value)[1]
-            - _diagonal(cholesky_solve(value, self._factor.expand(*value.shape[:-2], -1, -1))).sum(
-                -1
-            )
-            / 2
+            - _diagonal(cholesky_solve(value, self._factor)).sum(-1) / 2
         )
 
     def entropy(self):

@@ -9,6 +9,7 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 # %% ../../nbs/func/02_derivatives.ipynb #e6cb068e
 import functools
 from collections import OrderedDict
+from itertools import compress
 from types import CodeType, FunctionType, MethodType, ModuleType
 
 import numpy as np
@@ -281,7 +282,8 @@ def _tensors_only(outs, api):
 # %% ../../nbs/func/02_derivatives.ipynb #c2819412
 def _vjp(func, args, positions, has_aux, strict=True):
     """Run `func(*args)`, to be differentiated by the arguments at `positions`: (outputs, function
-    that pulls back, aux). `strict`: it must not write into tensors that it finds outside.
+    that pulls back, aux). `strict`: it must not write into tensors that it finds outside, and must
+    return something.
     """
     api = 'vjp(f, *primals)'
     leaves, spec = tree_flatten(tuple(args[i] for i in positions))
@@ -290,7 +292,7 @@ def _vjp(func, args, positions, has_aux, strict=True):
         result, aux = func(*inside), None
         if has_aux: result, aux = _output_and_aux(result, api)
         outs, out_spec = tree_flatten(result)
-        _tensors_only(outs, api)
+        if strict or outs: _tensors_only(outs, api)
         for o in outs:
             if o.dtype.category not in ('float', 'complex'):
                 raise RuntimeError(
@@ -482,12 +484,14 @@ def _checked_tangents(leaves, spec, tangents):
     return given
 
 # %% ../../nbs/func/02_derivatives.ipynb #2000242c
+def _need_moving(x, what='primal'):
+    "Raises ValueError unless the dtype of `x` has derivatives."
+    if x.dtype.category not in ('float', 'complex'):
+        raise ValueError(f'Expected {what} to be floating point or complex, but got: {x.dtype!r}')
+
 def _checked_dual(x, t, level):
-    for what, v in (('primal', x), ('tangent', t)):
-        if v.dtype.category not in ('float', 'complex'):
-            raise ValueError(
-                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
-            )
+    _need_moving(x)
+    _need_moving(t, 'tangent')
     if tuple(x.shape) != tuple(t.shape):
         raise RuntimeError(
             'Trying to set a forward gradient that has a different size than that of the original'
@@ -523,36 +527,57 @@ def linearize(func, *primals):
 
     `func` runs once. Its derivative at the point is kept as a graph, in which each `push` is two
     passes of the engine the short way round: the gradient of the gradient's product with a
-    placeholder, which is linear.
+    placeholder, which is linear. Outputs of whole numbers and truth values do not move.
     """
     leaves, spec = tree_flatten(primals)
-    ordinary = not wrapping()
-    if ordinary:
-        out, pull, _ = _vjp(func, primals, tuple(range(len(primals))), False, strict=False)
-        outs, out_spec = tree_flatten(out)
-        placeholders = tuple(
-            tensor_like(library_of(o._array).zeros(o._array.shape, o._array.dtype)) for o in outs
-        )
-        _, again, _ = _vjp(
-            lambda *u: pull(tree_unflatten(u, out_spec)), placeholders,
-            tuple(range(len(placeholders))), False,
-        )
+    for x in leaves: _need_moving(x)
+    if wrapping():
+        out, twice = func(*primals), None
     else:
-        out = func(*primals)
+        out, twice = _twice_pulled(func, primals)
+    outs, out_spec = tree_flatten(out)
 
     def push(*tangents):
         given = _like_primals(leaves, spec, tangents)
-        if not ordinary: return jvp(func, primals, tangents)[1]
-        moved = again(tuple(tangents))
+        try:
+            moved = twice(tuple(tangents)) if twice else None
+        except RuntimeError:  # a rule on the way has no derivative itself
+            moved = None
+        if moved is None: return jvp(func, primals, tangents)[1]
+        moved = [_zeros(o) if m is None else m for m, o in zip(moved, outs)]
+        attached = [any(x.requires_grad for x in (o, *given)) for o in outs]
         return tree_unflatten(
-            [
-                m if any(x.requires_grad for x in (o, *given)) else m.detach()
-                for m, o in zip(moved, outs)
-            ],
-            out_spec,
+            [m if kept else m.detach() for m, kept in zip(moved, attached)], out_spec
         )
 
     return out, push
+
+# %% ../../nbs/func/02_derivatives.ipynb #f96001b7
+def _twice_pulled(func, primals):
+    """`func(*primals)`, and the function from tangents to a list of what each output moves by, None
+    for one that cannot move.
+    """
+    moves, shape = [], None
+
+    def moving(*x):
+        nonlocal shape
+        outs, shape = tree_flatten(func(*x))
+        if outs: _tensors_only(outs, 'linearize(f, *primals)')
+        moves[:] = [o.dtype.category in ('float', 'complex') for o in outs]
+        return list(compress(outs, moves)), [o for o, m in zip(outs, moves) if not m]
+
+    out, pull, still = _vjp(moving, primals, tuple(range(len(primals))), True, strict=False)
+    inner = iter(out), iter(still)
+    whole = tree_unflatten([next(inner[0 if m else 1]) for m in moves], shape)
+    if not out: return whole, lambda tangents: [None] * len(moves)
+    everything = tuple(range(len(out)))
+    _, again, _ = _vjp(lambda *u: pull(list(u)), tuple(map(_zeros, out)), everything, False)
+
+    def twice(tangents):
+        moved = iter(again(tangents))
+        return [next(moved) if m else None for m in moves]
+
+    return whole, twice
 
 # %% ../../nbs/func/02_derivatives.ipynb #10a869b1
 def _like_primals(leaves, spec, tangents):

@@ -63,10 +63,23 @@ def span_of(input, size, stride, offset):
     if offset is None: offset = own
     return own, offset, refuse_outside(size, stride, offset, a.itemsize, have)
 
+# %% ../../nbs/tensor/functions/20_layouts.ipynb #2fecfc98
+def _windows(flat, size, stride, start):
+    """What `as_strided` shows of a vector from its element `start` on, by views that every level
+    knows: each dimension is windows over what the later ones need, `stride` apart.
+    """
+    span = 1 + builtins.sum((n - 1) * s for n, s in zip(size, stride))
+    out = flat.narrow(0, start, span)
+    for n, s in zip(size, stride):
+        span -= (n - 1) * s
+        if s: out = out.unfold(-1, span, s)
+        else: out = out.unsqueeze(-2).expand(*out.shape[:-1], n, span)
+    return out.select(-1, 0)
+
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #eac2cc30
 def _strided_examples(input, size, stride, offset):
     """`as_strided` under `vmap`, where it shows elements of the example alone; what lies between
-    them, other examples among it, cannot be had there.
+    them, other examples among it, cannot be had there. A view, if the example has no gaps.
     """
     a, inner = input._array, input
     while inner._array.__class__ is BatchedArray: inner = inner._array.tensor._value
@@ -92,7 +105,10 @@ def _strided_examples(input, size, stride, offset):
             f'result = {call} shows memory between the elements of an example, where others may'
             ' lie. Inside of vmap, make the tensor contiguous() first, or use other views.'
         )
-    return F.take(reshape(input, -1), tensor_like(shown.copy()))
+    if not shown.size or a.size < len(element):
+        return F.take(reshape(input, -1), tensor_like(shown.copy()))
+    order = sorted(range(a.ndim), key=lambda d: -steps[d])
+    return _windows(reshape(input.permute(order), -1), size, stride, offset - own)
 
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #c81d0e57
 @forms('function method')

@@ -191,12 +191,7 @@ def xlogy(x, y):
     return _x_times(x, y, xp.log)
 
 xlogy.vjp(
-    x=lambda g, x, y: (
-        g
-        * where(
-            log(where(y, 1.0, (x != 0) | (y > 0) | (y != y))), 0.0, (x != 0) | (y > 0) | (y != y)
-        )
-    ),
+    x=lambda g, x, y: where(xlogy(g, y), 0.0, (x != 0) | (y > 0) | (y != y)),
     y=lambda g, x, y: g * (x / y),
 )
 
@@ -210,7 +205,7 @@ def xlog1py(x, y):
     return _x_times(x, y, xp.log1p)
 
 xlog1py.vjp(
-    x=lambda g, x, y: g * where(log(where(y + 1, 1.0, x != 0)), 0.0, x != 0),
+    x=lambda g, x, y: where(xlog1py(g, y), 0.0, (x != 0) | (y > -1) | (y != y)),
     y=lambda g, x, y: g * (x / (y + 1)),
 )
 
@@ -239,7 +234,7 @@ def limited(x, low, high):
     return xp.minimum(xp.maximum(x, x.dtype.type(low)), x.dtype.type(high))
 
 def logit_rule(g, x, *, eps):
-    if eps is None: return g / (x * (1 - x))
+    if eps is None: return where(g / (x * (1 - x)), math.nan, (x >= 0) & (x <= 1))
     inside = (x >= eps) & (x <= 1 - eps)
     safe = where(x, 0.5, inside)
     return where(g / (safe * (1 - safe)), 0.0, inside)

@@ -234,7 +234,8 @@ class _SliceRules:
         part = turned(REGISTRY['as_strided'](g, **self.window), self.bits)
         if self.fn is not None:
             try:
-                outs = self._of_fn(part, lambda g: self.fn.run(g, keep))
+                kept = keep or bool(self.asked)
+                outs = self._of_fn(part, lambda g: self.fn.run(g, kept))
             except AttributeError as error:
                 if error.obj is self.fn and error.name in self.fn.fields + self.fn.held:
                     raise freed_error(self.fn) from None
@@ -243,6 +244,7 @@ class _SliceRules:
 
     def run_graph(self, g):
         if self.freed: raise freed_error(self)
+        if not self.asked: self.asked.append(self.fn)
         part = turned(REGISTRY['as_strided'](g, **self.window), self.bits)
         outs = () if self.fn is None else self._of_fn(part, self.fn.run_graph)
         return self._joined(
@@ -291,7 +293,8 @@ class _SliceFacts:
         of_fn = list(live[1:])
         if self.own is not None: of_fn.insert(self.own, live[0])
         part = CopySlices.__new__(CopySlices)
-        for name in ('window', 'bits', 'own', 'freed'): setattr(part, name, getattr(self, name))
+        for name in ('window', 'bits', 'own', 'freed', 'asked'):
+            setattr(part, name, getattr(self, name))
         part.fn = self.fn.narrowed(of_fn)
         return part
 
@@ -321,12 +324,15 @@ class CopySlices(_SliceRules, _SliceParts, _SliceFacts, Node):
     it (zero if the old value was overwritten); the gradients of `fn`'s other inputs pass on.
     """
 
-    __slots__ = ('fn', 'window', 'bits', 'own', 'freed')
+    __slots__ = ('fn', 'window', 'bits', 'own', 'freed', 'asked')
 
     def __init__(self, base, view, fn, own=None):
         self.fn, self.window, self.bits = fn, placed_in(view, base), between(view, base)
         # a pass that kept nothing has been here: another one is refused, whatever `fn` saved
         self.freed = False
+        # holds `fn` once gradients were made of it with a history: the result that it saved leads
+        # to `fn` itself, which a pass then reaches after this node and must not find freed
+        self.asked = []
         # which edge of `fn` leads to the old value of the view, if any
         self.own = 0 if own is None and fn is not None and fn.positions[:1] == (0,) else own
         others = self._others(() if fn is None else fn.edges())

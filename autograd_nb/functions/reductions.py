@@ -82,7 +82,9 @@ def _reduce(name):
     def reduce(input, dim=_every, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
         need_tensor(input, name)
         others = dtype is out is axis is keepdims is None and keepdim is False
-        if plain and others and dim is _every: return op(input, dim=None, keepdim=False)
+        if plain and others:
+            if dim is _every: return op(input, dim=None, keepdim=False)
+            if dim.__class__ is int: return op(input, dim=dim, keepdim=False)
         if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
         if name[:3] == 'arg': refuse_kinds(input, 'b', f'{name}(): does not support bool input')
         if dim is _every:

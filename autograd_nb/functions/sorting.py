@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.cupy_backend import is_on_device, library_of
 from ..arrays.dtypes import DTYPES
-from ..arrays.numpy_backend import is_half
+from ..arrays.numpy_backend import holds_nan, is_half
 from ..forms import forms
 from .arguments import _op, _type_name, dim_of, need_tensor, refuse_kinds
 from .arithmetic import underivable
@@ -74,7 +74,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
 def _may_hold_nan(array):
     "Whether some of the numbers may be NaN; what is recorded must hold for other numbers, too."
     if not SWITCH.plain or array.__class__ is not np.ndarray: return True
-    return builtins.bool((array != array).any())
+    return holds_nan(array)
 
 @forms('function method', numpy_names=True)
 def median(input, dim=None, keepdim=False, *, out=None):
@@ -90,7 +90,8 @@ def median(input, dim=None, keepdim=False, *, out=None):
         return return_median(*only(input, 'MedianBackward1'))
     if not input._array.shape[d]:
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
-    order, middle = argsort(input.detach(), d), (input._array.shape[d] - 1) // 2
+    order = _op['argsort'](_constant_of(input), dim=d)
+    middle = (input._array.shape[d] - 1) // 2
     index = _op['clone'](narrow(order, d, middle, 1), order='C')
     if input._array.dtype.kind == 'f' and _may_hold_nan(input._array):
         lost = _op['isnan'](input)

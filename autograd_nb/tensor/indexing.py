@@ -96,6 +96,8 @@ class StraightPut:
             ):
                 return False
             if array.dtype.itemsize == 4 and not -FLOAT_MAX <= value <= FLOAT_MAX: return False
+        elif value.__class__ is builtins.bool:
+            if array.dtype.kind != 'b': return False
         else:
             new = getattr(value, '_bare', None)
             if (

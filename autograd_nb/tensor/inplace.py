@@ -27,7 +27,9 @@ from ..layers.reshaped import note_shape
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from ..ops.compiled import F32, fits, flat
-from ..ops.indexing import REMEMBERED, all_below, scatter_into, spaced, spacing
+from autograd_nb.ops.indexing import (
+    REMEMBERED, all_below, scatter_into, spaced, spacing, whole_rows,
+)
 from ..ops.kernels.compiler import kernel_of
 from ..ops.kernels.expressions import trace
 from .views import _LEAVES, lose_views
@@ -185,8 +187,7 @@ def _rows(array, index, dim, dims=None):
     return index
 
 def _places(array, dim, index):
-    "The places of an index along `dim`, counted in `array`, flattened; TypeError if that is view."
-    index = _rows(array, index, dim, array.ndim)
+    "The places of `_rows` along `dim`, counted in `array`, flattened; TypeError if that is a view."
     if not array.flags.c_contiguous or 0 in index.strides: raise TypeError
     found = spacing(index.shape, dim, array.shape, False)
     if found is None: raise TypeError
@@ -194,13 +195,19 @@ def _places(array, dim, index):
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #4e826373
 def _scatter(array, modes, dim, index, src):
-    places, values = _places(array, dim, index), _to_put(array, src, modes)
+    places = _places(array, dim, _rows(array, index, dim, array.ndim))
+    values = _to_put(array, src, modes)
     if isinstance(src, TensorBase) and values.shape != places.shape: raise TypeError
     array.reshape(-1)[places] = values
 
 def _scatter_add(array, modes, dim, index, src):
-    places, values = _places(array, dim, index), _to_put(array, src, modes)
-    if values.shape != places.shape: raise TypeError
+    index, values = _rows(array, index, dim, array.ndim), _to_put(array, src, modes)
+    if values.shape != index.shape or not array.flags.c_contiguous: raise TypeError
+    if 0 in index.strides:  # expanded, perhaps from the places of whole slices
+        rows = whole_rows(index, dim, array.shape)
+        if rows is None: raise TypeError
+        return scatter_into(array, (slice(None),) * (dim % array.ndim) + (rows,), values)
+    places = _places(array, dim, index)
     KERNELS.add_at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
 
 def _index_add(array, modes, dim, index, source):

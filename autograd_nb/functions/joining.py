@@ -25,6 +25,8 @@ def _refuse_to_join(tensors, shapes, dim):
         raise RuntimeError(
             f'zero-dimensional tensor (at position {shapes.index(())}) cannot be concatenated'
         )
+    # alike in all but the dimension along which they are joined
+    if len({(len(s), s[:dim], s[dim + 1 :]) for s in shapes}) == 1: return
     first = next((s for s in shapes if s != (0,)), shapes[0])
     before, after = first[:dim], first[dim + 1 :]
     for i, s in enumerate(shapes):

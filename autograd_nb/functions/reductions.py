@@ -269,6 +269,8 @@ def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     """The largest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise larger.
     """
+    if isinstance(dim, TensorBase) and out is None and axis is None and keepdim is False:
+        if isinstance(input, TensorBase): return _op['maximum'](input, dim)
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_LARGEST)
 
 @forms('function method')
@@ -276,6 +278,8 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     """The smallest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise smaller.
     """
+    if isinstance(dim, TensorBase) and out is None and axis is None and keepdim is False:
+        if isinstance(input, TensorBase): return _op['minimum'](input, dim)
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
 @forms('function method', numpy_names=True)

@@ -217,13 +217,26 @@ def _index_add(array, modes, dim, index, source):
     if not array.flags.c_contiguous: raise TypeError
     scatter_into(array, (slice(None),) * dim + (rows,), values)
 
-def _index_put(array, modes, indices, values):
-    if indices.__class__ is not tuple or len(indices) != 1: raise TypeError
+def _index_put(array, modes, indices, values, accumulate=False):
+    if accumulate is True: return _add_at_places(array, modes, indices, values)
+    if indices.__class__ is not tuple or len(indices) != 1 or accumulate is not False:
+        raise TypeError
     rows = _rows(array, indices[0], 0)
     if not isinstance(values, TensorBase): raise TypeError
     values = _to_put(array, values, modes)
     if values.ndim >= rows.ndim + array.ndim: raise TypeError
     array[rows] = values
+
+def _add_at_places(array, modes, indices, values):
+    "`index_put_` that adds each of the values to one place."
+    if not isinstance(values, TensorBase): raise TypeError
+    places = [_of_others(array, i, _I8) for i in indices]
+    values = _to_put(array, values, modes)
+    fitting = len(places) == array.ndim and values.size and values.itemsize > 2
+    if not fitting or not array.flags.c_contiguous or not array.flags.writeable: raise TypeError
+    if builtins.any([p.shape != values.shape for p in places]): raise TypeError
+    counted = np.ravel_multi_index(places, array.shape)  # ValueError for those outside
+    KERNELS.add_at(array.reshape(-1), counted.reshape(-1), values.reshape(-1))
 
 def _masked_fill(array, modes, mask, value):
     mask, value = _of_others(array, mask, _BOOL), _to_put(array, value, modes)

@@ -25,6 +25,7 @@ from .results import cast, into
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import WRAPPERS, tensor_like
 from ..layers.replay import constant_input, escapes, of_arrays
+from ..ops.indexing import all_below
 from ..transforms import BatchedArray, dynamic_error, looped
 
 # %% ../../nbs/tensor/functions/13_sorting.ipynb #a7c0fd04
@@ -194,11 +195,9 @@ def one_hot(input, num_classes=-1):
     if num_classes == -1 and not input._array.size:
         raise RuntimeError('Can not infer total number of classes from empty tensor.')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
-    if known and input._array.size:
-        if input._array.min() < 0:
-            raise RuntimeError('Class values must be non-negative.')
-        if input._array.max() >= n:
-            raise RuntimeError('Class values must be smaller than num_classes.')
+    if known and input._array.size and not all_below(input._array, n):
+        if input._array.min() < 0: raise RuntimeError('Class values must be non-negative.')
+        raise RuntimeError('Class values must be smaller than num_classes.')
     return cast(
         unsqueeze(input, -1) == constant_input(tensor_like(library_of(input._array).arange(n))),
         DTYPES['int64'],

@@ -13,7 +13,7 @@ from ...arrays.numpy_backend import Switch
 from ...arrays.topics import take_topics
 from ...graph.op import REGISTRY
 from autograd_nb.ops.compiled import (
-    F32, FAST_KERNELS, FEW, LONG, MANY, ROWS, SHORT, SINGLE, definition, example, fast_kernel, flat,
+    F32, FAST_KERNELS, FEW, FEWER, LONG, MANY, SHORT, SINGLE, definition, example, fast_kernel, flat,
     rule, value, vectors_of,
 )
 from ..thread_pool import AVAILABLE, thread_pool
@@ -86,7 +86,7 @@ take_topics(Formula, (_Asking,))
 SOME = 512  # numbers from which on a loop is quicker than three or four passes of array code
 
 FORMULAS = {
-    **dict.fromkeys(('erf', 'gelu'), ROWS),  # two dozen passes
+    **dict.fromkeys(('erf', 'gelu'), FEWER),
     **dict.fromkeys(('mish', 'softplus', 'logsigmoid', 'silu'), FEW),
     **dict.fromkeys(('elu', 'selu', 'celu', 'softshrink', 'hardshrink'), FEW),
     **dict.fromkeys([f'{name}_in_place' for name in ('elu', 'selu', 'celu')], FEW),

@@ -13,8 +13,8 @@ from ...arrays.numpy_backend import Switch
 from ...arrays.topics import take_topics
 from ...graph.op import REGISTRY
 from autograd_nb.ops.compiled import (
-    F32, FAST_KERNELS, FEW, FEWER, LONG, MANY, SHORT, SINGLE, definition, example, fast_kernel, flat,
-    rule, value, vectors_of,
+    F32, FAST_KERNELS, FEW, FEWER, LONG, MANY, SHORT, SINGLE, definition, example, fast_kernel,
+    flat, rule, value, vectors_of,
 )
 from ..thread_pool import AVAILABLE, thread_pool
 from .compiler import FULL, ONE_NUMBER, kernel_of

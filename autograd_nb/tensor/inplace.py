@@ -217,6 +217,8 @@ def _index_add(array, modes, dim, index, source):
     if not array.flags.c_contiguous: raise TypeError
     scatter_into(array, (slice(None),) * dim + (rows,), values)
 
+
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #23e7a511
 def _index_put(array, modes, indices, values, accumulate=False):
     if accumulate is True: return _add_at_places(array, modes, indices, values)
     if indices.__class__ is not tuple or len(indices) != 1 or accumulate is not False:

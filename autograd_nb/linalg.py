@@ -22,6 +22,7 @@ from . import functions as F
 from .arrays import lapack
 from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_device_of
 from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, promote_types
+from .arrays.numpy_backend import CONSTANTS
 from .forms import forms
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.errors import argument_error
@@ -707,6 +708,8 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None, out=None):
     need_tensor(A, 'linalg_norm', 'A')
     if out is not None: return into(out, norm(A, ord, dim, keepdim, dtype=dtype))
     dim = _dims(dim)
+    if ord is dtype is None and keepdim.__class__ is bool and A._array.dtype in CONSTANTS:
+        return _op['vector_norm'](A, ord=2.0, dim=dim, keepdim=keepdim)
     if ord is None: return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if dim is None and A._array.ndim not in (1, 2):
         raise RuntimeError(

@@ -6,9 +6,10 @@
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant',
            'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of', 'laid',
            'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
-           'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up',
-           'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace',
-           'is_array', 'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
+           'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'holds_nan', 'reduced',
+           'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where',
+           'Namespace', 'is_array', 'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address',
+           'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -262,6 +263,14 @@ _ones = {}  # (length, dtype) -> a vector
 def is_half(x):
     "Whether an array holds floating numbers of sixteen bits, sums of which are kept in more."
     return x.itemsize == 2 and x.dtype.kind in 'fV'
+
+def holds_nan(x):
+    """Whether one of the floating numbers of an array on the host is NaN, where NumPy stops looking
+    for the largest.
+    """
+    if not x.size: return False
+    found = x.item(x.argmax())
+    return found != found
 
 def reduced(x, axis, keepdims=False):
     "Sums over the dimensions `axis`; those of sixteen bits are rounded once, at the end."

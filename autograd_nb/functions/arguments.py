@@ -22,7 +22,7 @@ from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, bool as bool_, complex128, float64, int64, result_dtype, scalar_dtype,
     type_name
 )
-from ..arrays.numpy_backend import constant, is_array
+from ..arrays.numpy_backend import CONSTANTS, constant, is_array
 from ..forms import forms
 from ..graph.errors import argument_error, dim_error
 from ..graph.modes import LOCAL
@@ -139,6 +139,7 @@ def refuse_kinds(x, kinds, words, remedy=''):
     """
     if not isinstance(x, TensorBase): return  # which has an error of its own
     dtype = x._array.dtype
+    if dtype in CONSTANTS: return  # of single or double precision
     kind = dtype.kind
     half = kind == 'V' or kind == 'f' and dtype.itemsize == 2
     if ('h' if half else 'i' if kind == 'u' else kind) not in kinds: return

@@ -52,8 +52,10 @@ def nonzero(input, *, as_tuple=False, out=None):
 def clamp(input, min=None, max=None, *, out=None):
     "`input` limited to the range from `min` to `max`: numbers, tensors or None."
     need_tensor(input, 'clamp')
-    if input._array.dtype.kind == 'f' and min.__class__ in _LIMITS and max.__class__ in _LIMITS:
-        return _clamped(input, min, max, out)
+    kind, limits = input._array.dtype.kind, (min.__class__, max.__class__)
+    if limits[0] in _LIMITS and limits[1] in _LIMITS:
+        if kind == 'f' or kind == 'i' and builtins.float not in limits:
+            return _clamped(input, min, max, out)
     if isinstance(min, TensorBase) or isinstance(max, TensorBase):
         _refuse_limits(input, min, max)
         x = input

@@ -159,7 +159,7 @@ def _is_plain_slice(i):
     return i.step is None or i.step.__class__ is int and i.step > 0
 
 def _numbers_and_places(index, ndim):
-    """An index of integers, slices, None, `...` and tensors of int64 in the terms of `_indices`;
+    """An index of integers, slices, None, `...`, tensors of int64 and lists in terms of `_indices`;
     None if there is anything else in it, or if it is wrong.
     """
     out, basic, dots, room = [], True, 0, ndim
@@ -167,6 +167,10 @@ def _numbers_and_places(index, ndim):
         kind = i.__class__
         if kind is not int and i is not None and not (kind is slice and _is_plain_slice(i)):
             if i is Ellipsis: dots += 1
+            elif kind is list:
+                if set(map(type, i)) != {int}: return None
+                if builtins.max(i) >= 2**63 or builtins.min(i) < -(2**63): return None
+                i, basic = np.array(i, _INT64), False
             else:
                 a = getattr(i, '_bare', None)
                 if a.__class__ is not np.ndarray or a.dtype is not _INT64: return None

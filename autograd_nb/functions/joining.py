@@ -21,9 +21,12 @@ from ..graph.node import TensorBase
 # %% ../../nbs/tensor/functions/04_joining.ipynb #9b450ab1
 def _refuse_to_join(tensors, shapes, dim):
     "Raise PyTorch's error unless tensors of these shapes can be joined along `dim`."
-    for i, s in enumerate(shapes):
-        if not s:
-            raise RuntimeError(f'zero-dimensional tensor (at position {i}) cannot be concatenated')
+    if () in shapes:
+        raise RuntimeError(
+            f'zero-dimensional tensor (at position {shapes.index(())}) cannot be concatenated'
+        )
+    # alike in all but the dimension along which they are joined
+    if len({(len(s), s[:dim], s[dim + 1 :]) for s in shapes}) == 1: return
     first = next((s for s in shapes if s != (0,)), shapes[0])
     before, after = first[:dim], first[dim + 1 :]
     for i, s in enumerate(shapes):
@@ -100,8 +103,14 @@ def _sequence(tensors, name):
 def stack(tensors, dim=0, *, out=None, axis=None):
     "Tensors of one shape joined along a new dimension."
     if axis is not None: dim = axis
-    tensors = _sequence(tensors, 'stack')
-    return into(out, _op['stack'](*tensors, dim=dim_of(dim, tensors[0]._array.ndim + 1)))
+    if tensors.__class__ is not list and tensors.__class__ is not tuple or not tensors:
+        tensors = _sequence(tensors, 'stack')
+    try: ndim = [x._array for x in tensors][0].ndim
+    except AttributeError:
+        _sequence(tensors, 'stack')  # says what is wrong
+        raise
+    made = _op['stack'](*tensors, dim=dim_of(dim, ndim + 1))
+    return made if out is None else into(out, made)
 
 @forms('function', names='vstack row_stack')
 def vstack(tensors, *, out=None):

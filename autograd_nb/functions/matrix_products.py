@@ -78,8 +78,10 @@ def _ranked(name, ranks):
     def product(input, other, *, out=None):
         if out is not None and LOCAL.modes.casting is not None:
             return as_given(product, input, other, out=out)
-        need_tensor(input, name)
-        need_tensor(other, name, 'other', 2)
+        if not (isinstance(input, TensorBase) and isinstance(other, TensorBase)):
+            need_tensor(input, name)
+            need_tensor(other, name, 'other', 2)
+        a, b = input._array, other._array
         for x, want, label in zip((input, other), ranks, _OPERANDS[name]):
             if x._array.ndim != want:
                 raise RuntimeError(
@@ -88,14 +90,13 @@ def _ranked(name, ranks):
                     f' {x._array.ndim} dimensions, shape {list(x._array.shape)}. matmul() accepts'
                     ' all ranks.'
                 )
-        if name == 'bmm' and input._array.shape[::2] != other._array.shape[:2]:
+        if name == 'bmm' and a.shape[::2] != b.shape[:2]:
             raise RuntimeError(
                 'Expected size for first two dimensions of batch2 tensor to be:'
-                f' [{input._array.shape[0]}, {input._array.shape[2]}] but got:'
-                f' {list(other._array.shape[:2])}.'
+                f' [{a.shape[0]}, {a.shape[2]}] but got: {list(b.shape[:2])}.'
             )
-        _same_dtype(input, other, name)
-        return into(out, op(input, other), name)
+        if a.dtype is not b.dtype: _same_dtype(input, other, name)
+        return op(input, other) if out is None else into(out, op(input, other), name)
 
     product.__name__ = product.__qualname__ = name
     product.__doc__ = REGISTRY[name].__doc__

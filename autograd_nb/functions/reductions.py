@@ -82,7 +82,9 @@ def _reduce(name):
     def reduce(input, dim=_every, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
         need_tensor(input, name)
         others = dtype is out is axis is keepdims is None and keepdim is False
-        if plain and others and dim is _every: return op(input, dim=None, keepdim=False)
+        if plain and others:
+            if dim is _every: return op(input, dim=None, keepdim=False)
+            if dim.__class__ is int: return op(input, dim=dim, keepdim=False)
         if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
         if name[:3] == 'arg': refuse_kinds(input, 'b', f'{name}(): does not support bool input')
         if dim is _every:
@@ -267,6 +269,8 @@ def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     """The largest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise larger.
     """
+    if isinstance(dim, TensorBase) and out is None and axis is None and keepdim is False:
+        if isinstance(input, TensorBase): return _op['maximum'](input, dim)
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_LARGEST)
 
 @forms('function method')
@@ -274,6 +278,8 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     """The smallest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise smaller.
     """
+    if isinstance(dim, TensorBase) and out is None and axis is None and keepdim is False:
+        if isinstance(input, TensorBase): return _op['minimum'](input, dim)
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
 @forms('function method', numpy_names=True)

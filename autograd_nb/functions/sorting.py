@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.cupy_backend import is_on_device, library_of
 from ..arrays.dtypes import DTYPES
-from ..arrays.numpy_backend import is_half
+from ..arrays.numpy_backend import holds_nan, is_half
 from ..forms import forms
 from .arguments import _op, _type_name, dim_of, need_tensor, refuse_kinds
 from .arithmetic import underivable
@@ -25,6 +25,7 @@ from .results import cast, into
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import WRAPPERS, tensor_like
 from ..layers.replay import constant_input, escapes, of_arrays
+from ..ops.indexing import all_below
 from ..transforms import BatchedArray, dynamic_error, looped
 
 # %% ../../nbs/tensor/functions/13_sorting.ipynb #a7c0fd04
@@ -74,7 +75,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
 def _may_hold_nan(array):
     "Whether some of the numbers may be NaN; what is recorded must hold for other numbers, too."
     if not SWITCH.plain or array.__class__ is not np.ndarray: return True
-    return builtins.bool((array != array).any())
+    return holds_nan(array)
 
 @forms('function method', numpy_names=True)
 def median(input, dim=None, keepdim=False, *, out=None):
@@ -90,7 +91,8 @@ def median(input, dim=None, keepdim=False, *, out=None):
         return return_median(*only(input, 'MedianBackward1'))
     if not input._array.shape[d]:
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
-    order, middle = argsort(input.detach(), d), (input._array.shape[d] - 1) // 2
+    order = _op['argsort'](_constant_of(input), dim=d)
+    middle = (input._array.shape[d] - 1) // 2
     index = _op['clone'](narrow(order, d, middle, 1), order='C')
     if input._array.dtype.kind == 'f' and _may_hold_nan(input._array):
         lost = _op['isnan'](input)
@@ -193,11 +195,9 @@ def one_hot(input, num_classes=-1):
     if num_classes == -1 and not input._array.size:
         raise RuntimeError('Can not infer total number of classes from empty tensor.')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
-    if known and input._array.size:
-        if input._array.min() < 0:
-            raise RuntimeError('Class values must be non-negative.')
-        if input._array.max() >= n:
-            raise RuntimeError('Class values must be smaller than num_classes.')
+    if known and input._array.size and not all_below(input._array, n):
+        if input._array.min() < 0: raise RuntimeError('Class values must be non-negative.')
+        raise RuntimeError('Class values must be smaller than num_classes.')
     return cast(
         unsqueeze(input, -1) == constant_input(tensor_like(library_of(input._array).arange(n))),
         DTYPES['int64'],

@@ -6,7 +6,7 @@
 __all__ = ['CONJUGATES', 'Conjugates', 'mixed', 'met', 'conjugated', 'is_complex', 'conjugate']
 
 # %% ../../nbs/layers/11_complex.ipynb #fa693eeb
-from numpy import asarray, generic
+from numpy import asarray, dtype, generic
 
 from ..graph.modes import LAYERS, Gaps
 from ..graph.node import NEW_KINDS, TensorBase
@@ -27,9 +27,18 @@ NEW_KINDS['c'] = CONJUGATES.need
 
 def mixed(op, i, general):
     """Lines that let operand `i` pass though its dtype differs from the first one's: one is real,
-    the other complex of the same precision.
+    the other complex of the same precision, or one is of whole numbers, which have no gradient and
+    become floating ones.
     """
-    return [f'if PARTS.get(a0.dtype) is not a{i}.dtype: {general}'] if op.mixes else []
+    if not op.mixes: return []
+    floating, whole = '({0}.dtype is f4 or {0}.dtype is f8)', '{0}.dtype is i8'
+    if not op.refuses_masks: whole = f'({whole} or {{0}}.dtype is b1)'
+    b = f'a{i}'
+    return [
+        f'if {whole.format(b)} and {floating.format("a0")}: {b} = {b}.astype(a0.dtype)',
+        f'elif {whole.format("a0")} and {floating.format(b)}: a0 = a0.astype({b}.dtype)',
+        f'elif PARTS.get(a0.dtype) is not {b}.dtype: {general}',
+    ]
 
 def met(op, direct):
     """Lines for a node whose operands were a real and a complex one: it is told of, unless the
@@ -40,7 +49,7 @@ def met(op, direct):
     return [f'if {met} and (e0 if a1.dtype.kind == "f" else e1) is None: note_complex(n)']
 
 Gaps.mixed['complex'], Gaps.made['complex'] = mixed, met
-Gaps.scope['note_complex'] = CONJUGATES.need
+Gaps.scope.update(note_complex=CONJUGATES.need, b1=dtype(bool))
 
 # %% ../../nbs/layers/11_complex.ipynb #8c2bd2c1
 def conjugated(run):

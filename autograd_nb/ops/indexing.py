@@ -321,20 +321,20 @@ def added_in_single(add, out, *where_and_values):
     return out
 
 # %% ../../nbs/ops/05_indexing.ipynb #7d20b3f4
-_INT64 = np.dtype(np.int64)
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 FEW_PLACES = 32  # whole numbers that Python compares quicker than NumPy
 
 def all_below(index, n):
     """Whether all whole numbers of an array that is not empty are at least 0 and less than `n`. A
     device's array is not asked: a look at its numbers would wait for it.
     """
+    if is_on_device(index): return True
+    if index.dtype is _INT64 and index.__class__ is np.ndarray:
+        seen = index.view(_UINT64)  # as which a negative number is a large one
+        return seen.item(seen.argmax()) < n
     if index.__class__ is np.ndarray and index.size <= FEW_PLACES:
         numbers = index.reshape(-1).tolist()
         return min(numbers) >= 0 and max(numbers) < n
-    if is_on_device(index): return True
-    # seen as unsigned, a negative number is a large one
-    if index.dtype is _INT64 and xp.on_host:
-        return np.maximum.reduce(index.view(np.uint64), axis=None) < n
     return index.min() >= 0 and index.max() < n
 
 # %% ../../nbs/ops/05_indexing.ipynb #728027e4
@@ -660,7 +660,6 @@ def scatter_add_zeros(g, index, *, shape, dim):
     return out
 
 scatter_add_zeros.vjp(g=lambda ct, index, *, dim: gather(ct, index, dim=dim))
-
 
 # %% ../../nbs/ops/05_indexing.ipynb #4b063df3
 @op(

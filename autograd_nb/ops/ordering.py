@@ -11,7 +11,7 @@ __all__ = ['PARTED', 'running_index', 'recurrence', 'delayed', 'damping', 'backw
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import like_first, row_major, xp
+from ..arrays.numpy_backend import CONSTANTS, holds_nan, like_first, row_major, xp
 from ..graph.op import Fixed, N, Z, op
 from .pointwise import exp, zeros_for
 from .reduce import along, dims_of, pick
@@ -25,7 +25,8 @@ def running_index(x, dim, better):
     """
     dim %= x.ndim
     best = (np.maximum if better == 'max' else np.minimum).accumulate(x, dim)
-    reached = (x == best) | np.isnan(x) if x.dtype.kind == 'f' else x == best
+    reached = x == best
+    if x.dtype.kind == 'f' and (not xp.on_host or holds_nan(x)): reached |= x != x
     place = np.arange(x.shape[dim]).reshape(-1, *(1,) * (x.ndim - 1 - dim)) * reached
     return row_major(np.maximum.accumulate(place, dim))
 
@@ -118,6 +119,7 @@ def places_in_order(x, dim, descending):
     if not descending:
         if xp.on_host: return x.argsort(dim, 'stable')  # NumPy's function takes three times as long
         return np.argsort(x, dim, kind='stable')
+    if xp.on_host and x.dtype in CONSTANTS and not holds_nan(x): return (-x).argsort(dim, 'stable')
     turned = (slice(None),) * (dim % x.ndim) + (slice(None, None, -1),)
     return np.ascontiguousarray(
         x.shape[dim] - 1 - np.argsort(x[turned], dim, kind='stable')[turned]

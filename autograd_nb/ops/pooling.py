@@ -16,7 +16,9 @@ from itertools import product
 import numpy as np
 from ..arrays.cupy_backend import Device, elementwise, fused, same_plain
 from ..layers.device import FUSED
-from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
+from autograd_nb.arrays.numpy_backend import (
+    channels_last, channels_last_of_images, holds_nan, xp,
+)
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by_each
 from .indexing import FEW_PLACES, basic_index, taken
@@ -130,7 +132,7 @@ def max_arrays(x, window, stride, padding, dilation, ceil_mode):
     else:
         best, which = _largest(x, seen_by_entries, may_be_nan and not xp.on_host)
     # what has seen a NaN is one at the end: few are worth a second look
-    if may_be_nan and xp.on_host and np.isnan(best).any():
+    if may_be_nan and xp.on_host and holds_nan(best):
         best, which = _largest(x, seen_by_entries, True)
     first_inside = any(padding)
     places = _known_places if xp.on_host else places_of_windows

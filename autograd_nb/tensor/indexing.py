@@ -92,10 +92,12 @@ class StraightPut:
         if array is None or Device.array is not None: return False
         if value.__class__ in (builtins.float, builtins.int):
             if array.dtype not in CONSTANTS and (
-                value.__class__ is builtins.float or array.dtype.kind != 'i'
+                value.__class__ is builtins.float or array.dtype.kind not in 'ib'
             ):
                 return False
             if array.dtype.itemsize == 4 and not -FLOAT_MAX <= value <= FLOAT_MAX: return False
+        elif value.__class__ is builtins.bool:
+            if array.dtype.kind != 'b': return False
         else:
             new = getattr(value, '_bare', None)
             if (

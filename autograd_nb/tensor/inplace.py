@@ -27,7 +27,9 @@ from ..layers.reshaped import note_shape
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from ..ops.compiled import F32, fits, flat
-from ..ops.indexing import REMEMBERED, all_below, scatter_into, spaced, spacing
+from autograd_nb.ops.indexing import (
+    REMEMBERED, all_below, scatter_into, spaced, spacing, whole_rows,
+)
 from ..ops.kernels.compiler import kernel_of
 from ..ops.kernels.expressions import trace
 from .views import _LEAVES, lose_views
@@ -185,8 +187,7 @@ def _rows(array, index, dim, dims=None):
     return index
 
 def _places(array, dim, index):
-    "The places of an index along `dim`, counted in `array`, flattened; TypeError if that is view."
-    index = _rows(array, index, dim, array.ndim)
+    "The places of `_rows` along `dim`, counted in `array`, flattened; TypeError if that is a view."
     if not array.flags.c_contiguous or 0 in index.strides: raise TypeError
     found = spacing(index.shape, dim, array.shape, False)
     if found is None: raise TypeError
@@ -194,13 +195,19 @@ def _places(array, dim, index):
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #4e826373
 def _scatter(array, modes, dim, index, src):
-    places, values = _places(array, dim, index), _to_put(array, src, modes)
+    places = _places(array, dim, _rows(array, index, dim, array.ndim))
+    values = _to_put(array, src, modes)
     if isinstance(src, TensorBase) and values.shape != places.shape: raise TypeError
     array.reshape(-1)[places] = values
 
 def _scatter_add(array, modes, dim, index, src):
-    places, values = _places(array, dim, index), _to_put(array, src, modes)
-    if values.shape != places.shape: raise TypeError
+    index, values = _rows(array, index, dim, array.ndim), _to_put(array, src, modes)
+    if values.shape != index.shape or not array.flags.c_contiguous: raise TypeError
+    if 0 in index.strides:  # expanded, perhaps from the places of whole slices
+        rows = whole_rows(index, dim, array.shape)
+        if rows is None: raise TypeError
+        return scatter_into(array, (slice(None),) * (dim % array.ndim) + (rows,), values)
+    places = _places(array, dim, index)
     KERNELS.add_at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
 
 def _index_add(array, modes, dim, index, source):
@@ -210,13 +217,28 @@ def _index_add(array, modes, dim, index, source):
     if not array.flags.c_contiguous: raise TypeError
     scatter_into(array, (slice(None),) * dim + (rows,), values)
 
-def _index_put(array, modes, indices, values):
-    if indices.__class__ is not tuple or len(indices) != 1: raise TypeError
+
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #23e7a511
+def _index_put(array, modes, indices, values, accumulate=False):
+    if accumulate is True: return _add_at_places(array, modes, indices, values)
+    if indices.__class__ is not tuple or len(indices) != 1 or accumulate is not False:
+        raise TypeError
     rows = _rows(array, indices[0], 0)
     if not isinstance(values, TensorBase): raise TypeError
     values = _to_put(array, values, modes)
     if values.ndim >= rows.ndim + array.ndim: raise TypeError
     array[rows] = values
+
+def _add_at_places(array, modes, indices, values):
+    "`index_put_` that adds each of the values to one place."
+    if not isinstance(values, TensorBase): raise TypeError
+    places = [_of_others(array, i, _I8) for i in indices]
+    values = _to_put(array, values, modes)
+    fitting = len(places) == array.ndim and values.size and values.itemsize > 2
+    if not fitting or not array.flags.c_contiguous or not array.flags.writeable: raise TypeError
+    if builtins.any([p.shape != values.shape for p in places]): raise TypeError
+    counted = np.ravel_multi_index(places, array.shape)  # ValueError for those outside
+    KERNELS.add_at(array.reshape(-1), counted.reshape(-1), values.reshape(-1))
 
 def _masked_fill(array, modes, mask, value):
     mask, value = _of_others(array, mask, _BOOL), _to_put(array, value, modes)

@@ -13,8 +13,8 @@ from ...arrays.numpy_backend import Switch
 from ...arrays.topics import take_topics
 from ...graph.op import REGISTRY
 from autograd_nb.ops.compiled import (
-    F32, FAST_KERNELS, FEW, LONG, MANY, SHORT, SINGLE, definition, example, fast_kernel, flat, rule,
-    value, vectors_of,
+    F32, FAST_KERNELS, FEW, FEWER, LONG, MANY, SHORT, SINGLE, definition, example, fast_kernel,
+    flat, rule, value, vectors_of,
 )
 from ..thread_pool import AVAILABLE, thread_pool
 from .compiler import FULL, ONE_NUMBER, kernel_of
@@ -86,7 +86,8 @@ take_topics(Formula, (_Asking,))
 SOME = 512  # numbers from which on a loop is quicker than three or four passes of array code
 
 FORMULAS = {
-    **dict.fromkeys(('erf', 'gelu', 'mish', 'softplus', 'logsigmoid', 'silu'), FEW),
+    **dict.fromkeys(('erf', 'gelu'), FEWER),
+    **dict.fromkeys(('mish', 'softplus', 'logsigmoid', 'silu'), FEW),
     **dict.fromkeys(('elu', 'selu', 'celu', 'softshrink', 'hardshrink'), FEW),
     **dict.fromkeys([f'{name}_in_place' for name in ('elu', 'selu', 'celu')], FEW),
     **dict.fromkeys(('leaky_relu', 'leaky_relu_in_place', 'hardswish', 'hardsigmoid'), SOME),

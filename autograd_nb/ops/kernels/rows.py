@@ -64,6 +64,7 @@ def along(name, dim, *arrays, more=()):
     """What the loop `name` gives for arrays of one shape along dimension `dim`: the one over rows,
     or the one across what lies between. None if there is none for them.
     """
+    if arrays[0].size < ROWS: return None
     if not fits(*arrays, least=ROWS):
         arrays = [in_order(a) for a in arrays]
         if not fits(*arrays, least=ROWS): return None

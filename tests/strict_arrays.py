@@ -717,6 +717,34 @@ class ReductionKernel:
         return self.map(*arrays).sum(axis, None, None, keepdims)
 
 
+class RawKernel:
+    "A kernel of one block a row, compiled for the CPU as if a block had one thread."
+
+    def __init__(self, code, name, options=()):
+        code = code.replace("#include <cupy/float16.cuh>", "typedef float float16;").replace("__global__", "").replace("__device__", "")
+        header, self.name = code.partition(f"void {name}(")[2].partition(")")[0], name
+        self.types = [p.rsplit(None, 1)[0].removeprefix("const ") for p in header.split(",")]
+        names = [f"a{k}" for k in range(len(self.types))]
+        values = ", ".join(f"({t}){n}" if "*" in t else f"*({t}*){n}" for t, n in zip(self.types, names))
+        self.source = f"struct Index {{ unsigned x; }} blockIdx, threadIdx = {{0}}, blockDim = {{1}};\n{code}\n" \
+            f'extern "C" void run(long rows, {", ".join("void* " + n for n in names)}) {{ for (blockIdx.x = 0; blockIdx.x < rows; blockIdx.x++) {name}({values}); }}'
+
+    @recorded
+    def __call__(self, grid, block, args):
+        assert len(grid) == len(block) == 1 and 32 <= block[0] <= 1024 and not block[0] & (block[0] - 1) and len(args) == len(self.types)
+        held, halves = [], []
+        for a, t in zip(args, self.types):
+            assert (a.__class__ is ndarray and a._a.flags.c_contiguous) == ("*" in t), f"{a!r} given for {t}"
+            value = np.array(bare(a))
+            if value.dtype == np.float16:  # computed in single
+                value = value.astype(np.float32)
+                halves.append((a, value))
+            held.append(value if "*" not in t or value.dtype == np.float32 and a.dtype == np.float16 else bare(a))
+        build(self.source)(ctypes.c_long(grid[0]), *[ctypes.c_void_p(v.ctypes.data) for v in held])
+        for a, value in halves:
+            bare(a)[...] = value
+
+
 # The module ----------------------------------------------------------------------------------------------------
 
 library = ModuleType("strict")
@@ -835,7 +863,7 @@ library.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_stride
 library.r_ = SimpleNamespace()
 library.ogrid = type("ogrid", (), {"__getitem__": lambda s, i: wrapped(np.ogrid[i])})()
 library.ndarray, library.ufunc = ndarray, ufunc
-library.ElementwiseKernel, library.ReductionKernel = ElementwiseKernel, ReductionKernel
+library.ElementwiseKernel, library.ReductionKernel, library.RawKernel = ElementwiseKernel, ReductionKernel, RawKernel
 library.get_default_memory_pool = lambda: pool
 library.float32, library.float64, library.int64, library.bool_ = np.float32, np.float64, np.int64, np.bool_
 

@@ -10,6 +10,7 @@ import pytest
 import strict_arrays as strict
 from conftest import nvrtc
 from test_device import APART, FUSED_FUNCTIONS, STEPS, stand_in, trained, use  # noqa: F401
+from test_device_rows import CALLS
 
 import autograd_nb as torch
 from autograd_nb.arrays import cupy_backend as backend
@@ -138,6 +139,21 @@ class Reduction(strict.ReductionKernel):
         return strict.ndarray(np.zeros(backend._reduced_shape(shape, axis, keepdims), outs[0]))
 
 
+class Rows(strict.RawKernel):
+    "Likewise for a kernel that is a whole function."
+
+    def __init__(self, code, name, options=()):
+        super().__init__(code, name, options)
+        self.code = code
+
+    def __call__(self, grid, block, args):
+        check(self.code, self.name)
+        kernels.append(self.name)
+        for a in args:
+            if a.__class__ is strict.ndarray:
+                a._a[...] = 0
+
+
 kernels = []
 
 
@@ -145,6 +161,7 @@ kernels = []
 def device(stand_in, monkeypatch):  # noqa: F811
     monkeypatch.setattr(strict.library, "ElementwiseKernel", Elementwise)
     monkeypatch.setattr(strict.library, "ReductionKernel", Reduction)
+    monkeypatch.setattr(strict.library, "RawKernel", Rows)
     use(strict.library, True, 1)
     kernels.clear()
     yield "cuda"
@@ -169,6 +186,22 @@ def test_kernels_of_a_function_compile(name, dtype, device):
     x = torch.ones(shape, dtype=dtype, device=device, requires_grad=True)
     function(x).sum().backward()
     assert kernels or name == "weighted likelihood"  # which is left to array language
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_rows_compile(name, dtype, device):
+    out = CALLS[name](torch.ones(3, 5, 7, dtype=dtype, device=device, requires_grad=True))
+    if out.requires_grad:
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_compiles(masked, device):
+    q = torch.ones(2, 3, 4, device=device, requires_grad=True)
+    mask = torch.ones(2, 3, 3, dtype=torch.bool, device=device) if masked else None
+    torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask).sum().backward()
+    assert any(k.startswith("autograd_nb_attention_weights") for k in kernels)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -7,9 +7,9 @@ __all__ = ['ATOMIC', 'device_xp', 'PRODUCTS', 'BLAS', 'PRECISIONS', 'Device', 'f
            'fetch', 'transfer', 'on', 'on_device_of', 'copy_array', 'current', 'pinned', 'is_pinned', 'Ufunc',
            'DeviceNamespace', 'Factorisations', 'names_of', 'rebind_to_device', 'device_agnostic', 'to_device_of',
            'to_device', 'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'precision_asked',
-           'cpu_fallback', 'fused', 'elementwise', 'reduction', 'same_plain', 'philox', 'DeviceGenerator',
-           'generator_for', 'rng_states', 'restore_rng_states', 'generator_of', 'Capture', 'capture_error',
-           'OutOfMemoryError', 'Pool', 'largest', 'full']
+           'cpu_fallback', 'fused', 'elementwise', 'reduction', 'same_plain', 'rows_kernel', 'philox',
+           'DeviceGenerator', 'generator_for', 'rng_states', 'restore_rng_states', 'generator_of', 'Capture',
+           'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -851,6 +851,77 @@ def same_plain(*arrays):
     "Whether fused kernels know the dtype of these arrays, and it is the same."
     dtype = arrays[0].dtype
     return dtype in _TYPES and all(a.__class__ is Device.array and a.dtype is dtype for a in arrays)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #4f202f16
+_ROWS = r'''
+#define EACH for (long long j = threadIdx.x; j < n; j += blockDim.x)
+#define NOTHING (-(A(1) / A(0)))
+#ifdef __CUDACC__
+template <typename V, typename F> __device__ V joined(V v, F join) {
+    __shared__ V parts[32];
+    for (int d = 16; d; d >>= 1) v = join(v, __shfl_xor_sync(0xffffffffu, v, d));
+    __syncthreads();  // all have read what was there
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = parts[0];
+    for (int w = 1; w < (blockDim.x + 31) / 32; w++) v = join(v, parts[w]);
+    return v;
+}
+#else
+template <typename V, typename F> V joined(V v, F join) { return v; }
+#endif
+__device__ A higher(A a, A b) { return a != a || a > b ? a : b; }
+__device__ A lower(A a, A b) { return a != a || a < b ? a : b; }
+__device__ A total(A v) { return joined(v, [](A a, A b) { return a + b; }); }
+__device__ A highest(A v) { return joined(v, [](A a, A b) { return b != b ? b : higher(a, b); }); }
+__device__ A lowest(A v) { return joined(v, [](A a, A b) { return b != b ? b : lower(a, b); }); }
+__device__ long long lowest_place(long long v) {
+    return joined(v, [](long long a, long long b) { return a < b ? a : b; });
+}
+'''
+_C_NAMES = {
+    np.dtype('f4'): 'float', np.dtype('f8'): 'double', np.dtype('f2'): 'float16',
+    np.dtype('i8'): 'long long', np.dtype('?'): 'bool',
+}
+
+# %% ../../nbs/arrays/05_cupy.ipynb #108fd8b5
+def rows_kernel(name, given, result, count, code, dtype):
+    """The kernel `code`, compiled at first use, as a function of the number of rows, their length,
+    arrays of `dtype` (or bool, for the name `keep`) with the names `given`, an array for the
+    results and `count` numbers, which the code knows as `number0` ...; `result`: its name (with an
+    asterisk: one number for each row) and dtype.
+    """
+    found = _kernels.get((name, dtype, 'rows'))
+    if found is None:
+        label, made = result
+        single, label = label[0] == '*', label.lstrip('*')
+        types = {n: 'bool' if n == 'keep' else 'T' for n in given}
+        parameters = [f'const {t}* {n}_' for n, t in types.items()]
+        parameters += [f'{_C_NAMES[made]}* {label}_']
+        parameters += [f'A number{k}' for k in range(count)]
+        lines = [f'const {t}* {n} = {n}_ + row * n;' for n, t in types.items()]
+        lines += [f'{_C_NAMES[made]}* {label} = {label}_ + row{"" if single else " * n"};']
+        source = (
+            '#include <cupy/float16.cuh>\n' * (dtype == np.float16)
+            + f'typedef {_C_NAMES[dtype]} T; typedef {_TYPES[dtype][1]} A;\n{_ROWS}'
+            + f'extern "C" __global__ void autograd_nb_{name}('
+            + ', '.join(['long long n', *parameters])
+            + ') {\nlong long row = blockIdx.x;\n'
+            + '\n'.join(lines)
+            + code
+            + '}'
+        )
+        kernel = Device.library.RawKernel(source, f'autograd_nb_{name}')
+        wide = np.float64 if dtype == np.float64 else np.float32
+
+        def found(rows, n, *arguments):
+            arrays, numbers = arguments[: len(given) + 1], arguments[len(given) + 1 :]
+            threads = min(1 << max(5, (n - 1).bit_length() - 1), 512)
+            kernel((rows,), (threads,), (np.int64(n), *arrays, *map(wide, numbers)))
+            return arrays[-1]
+
+        _kernels[name, dtype, 'rows'] = found
+    return found
 
 # %% ../../nbs/arrays/05_cupy.ipynb #cc38d2b9
 def philox(key, counter, lib):

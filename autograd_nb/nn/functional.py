@@ -52,6 +52,7 @@ from autograd_nb.functions.distances import (  # noqa: F401
 )
 from ..functions.elementwise import prelu as _prelu, threshold as _threshold
 from ..ops.indexing import all_below
+from ..ops.kernels import device_rows  # noqa: F401  (takes part in what is fused)
 from ..ops.kernels.device import tracked
 
 # %% ../../nbs/nn/03_functional.ipynb #87a4f915

@@ -726,8 +726,8 @@ class RawKernel:
         self.types = [p.rsplit(None, 1)[0].removeprefix("const ") for p in header.split(",")]
         names = [f"a{k}" for k in range(len(self.types))]
         values = ", ".join(f"({t}){n}" if "*" in t else f"*({t}*){n}" for t, n in zip(self.types, names))
-        self.source = f"struct Index {{ unsigned x; }} blockIdx, threadIdx = {{0}}, blockDim = {{1}};\n{code}\n" \
-            f'extern "C" void run(long rows, {", ".join("void* " + n for n in names)}) {{ for (blockIdx.x = 0; blockIdx.x < rows; blockIdx.x++) {name}({values}); }}'
+        self.source = f"struct Index {{ unsigned x; }} blockIdx, threadIdx = {{0}}, blockDim = {{1}}, gridDim = {{1}};\n{code}\n" \
+            f'extern "C" void run(long rows, {", ".join("void* " + n for n in names)}) {{ gridDim.x = rows; for (blockIdx.x = 0; blockIdx.x < rows; blockIdx.x++) {name}({values}); }}'
 
     @recorded
     def __call__(self, grid, block, args):

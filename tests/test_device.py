@@ -168,11 +168,16 @@ def test_second_derivative(case, device):
         same(a, b)
 
 
+def settled(case, outs):
+    "The results of an operation; of vectors that are determined up to a factor of size 1, their absolute values."
+    return [o.abs() if o.dim() > 1 and case.op.name in ("eig", "eigh", "svd") else o for o in outs]
+
+
 def in_single(case, place):
     "An operation and its gradients, computed on `place` in single precision."
     single = {torch.float64: torch.float32, torch.complex128: torch.complex64}
     xs = [x.detach().to(single.get(x.dtype, x.dtype)).to(place).requires_grad_(x.requires_grad) for x in case.tensors(case.draw())]
-    outs = case.outputs(*xs)
+    outs = settled(case, case.outputs(*xs))
     ends = [o for o in outs if o.requires_grad]
     starts = [s.to(e.dtype).to(place) for s, e in zip(case.cotangents(ends), ends)]
     return (*outs, *(torch.autograd.grad(ends, [xs[i] for i in case.wanted], starts) if ends else ()))
@@ -1173,11 +1178,6 @@ def gpu():
             pytest.skip(why if not os.environ.get("AUTOGRAD_NB_NEEDS_GPU") else pytest.fail(why))
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # numbers of ten bits would not agree with the CPU's
         yield "cuda"
-
-
-def settled(case, outs):
-    "The results of an operation; of vectors that are determined up to a factor of size 1, their absolute values."
-    return [o.abs() if o.dim() > 1 and case.op.name in ("eig", "eigh", "svd") else o for o in outs]
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ import pytest
 import strict_arrays as strict
 from conftest import nvrtc
 from test_device import APART, FUSED_FUNCTIONS, STEPS, stand_in, trained, use  # noqa: F401
+from test_device_flat import FORMULAS
 from test_device_rows import CALLS
 
 import autograd_nb as torch
@@ -194,6 +195,15 @@ def test_rows_compile(name, dtype, device):
     out = CALLS[name](torch.ones(3, 5, 7, dtype=dtype, device=device, requires_grad=True))
     if out.requires_grad:
         out.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_compile(name, dtype, device):
+    x, y = (torch.ones(2, 3, dtype=dtype, device=device, requires_grad=True) for _ in range(2))
+    out = FORMULAS[name](x, y)
+    out.backward(torch.ones_like(out))
+    assert "autograd_nb_flat" in kernels
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -1364,12 +1364,13 @@ class Capture:
     """
 
     now = None
-    living = weakref.WeakSet()
+    living, ever = weakref.WeakSet(), False  # whether there has been one
     preparing = []  # functions to call before one begins
 
     def __init__(self, pool=None):
         self.pool, self.before, self.chance = pool or Device.library.cuda.MemoryPool(), [], {}
         Capture.living.add(self)
+        Capture.ever = True
 
     @classmethod
     def pools(cls):
@@ -1472,8 +1473,8 @@ class Pool:
         except Exception as error:
             if type(error).__name__ != 'OutOfMemoryError': raise
             raise full(n) from None
-        index = block.device_id if hasattr(block, 'device_id') else 0
-        used = cls.used() if Capture.living else pool.used_bytes()
+        index = getattr(block, 'device_id', 0)
+        used = cls.used() if Capture.ever else pool.used_bytes()
         if used > cls.peak.get(index, 0): cls.peak[index] = used
         cls.count[index] = cls.count.get(index, 0) + 1
         return block

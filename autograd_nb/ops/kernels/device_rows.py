@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays.cupy_backend import Device, elementwise, rows_kernel, same_plain
 from ...layers.device import FUSED, FUSED_RULES, first_of
-from . import device  # noqa: F401  (what is asked afterwards)
+from . import cuda, device  # noqa: F401  (what is asked afterwards)
 
 # %% ../../../nbs/ops/kernels/16_rows_on_device.ipynb #c19b9a62
 def rows_of(x, dim):

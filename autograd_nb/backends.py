@@ -306,8 +306,8 @@ def _chosen(default):
     return preferred
 
 def _blas(backend=None):
-    """The library for products of matrices, 'cublas' or 'cublaslt'; with an argument, choose it
-    (the latter needs nvmath-python).
+    """The library preferred for products of matrices, 'cublas' or 'cublaslt'; with an argument,
+    choose it. Either way cuBLAS multiplies.
     """
     if backend is not None: prefer(backend)
     return BLAS[0]

@@ -729,6 +729,9 @@ class RawKernel:
         self.source = f"struct Index {{ unsigned x; }} blockIdx, threadIdx = {{0}}, blockDim = {{1}}, gridDim = {{1}};\n{code}\n" \
             f'extern "C" void run(long rows, {", ".join("void* " + n for n in names)}) {{ gridDim.x = rows; for (blockIdx.x = 0; blockIdx.x < rows; blockIdx.x++) {name}({values}); }}'
 
+    def compile(self):
+        build(self.source)
+
     @recorded
     def __call__(self, grid, block, args):
         assert len(grid) == len(block) == 1 and 32 <= block[0] <= 1024 and not block[0] & (block[0] - 1) and len(args) == len(self.types)

@@ -6,6 +6,7 @@ import strict_arrays as strict
 from test_device import compiler, device, host, plain_and_fused, stand_in, use  # noqa: F401
 
 import autograd_nb as torch
+from autograd_nb.arrays import cupy_backend as backend
 
 F = torch.nn.functional
 FORMULAS = {
@@ -113,3 +114,23 @@ def test_formulas_forget(launched):
     for k in range(600):
         formula(x._array, negative_slope=k / 600)
     assert 0 < len(formula.made) <= 256
+
+
+@compiler
+def test_what_does_not_compile_goes_the_other_way(launched, monkeypatch):
+    "Whoever has another compiler than we had gets the result all the same, and is told."
+    from autograd_nb.ops.kernels import cuda
+
+    def refuse(self):
+        raise RuntimeError("first line\nno such thing")
+
+    monkeypatch.setattr(strict.RawKernel, "compile", refuse)
+    monkeypatch.setattr(cuda, "_flat", {})
+    monkeypatch.setattr(backend, "_kernels", {})
+    use(strict.library, True, 1)
+    x = torch.arange(6.0, device="cuda").reshape(2, 3)
+    with pytest.warns(UserWarning, match="autograd_nb_flat could not be compiled.*no such thing"):
+        assert host(x.tanh()).shape == (2, 3)
+    with pytest.warns(UserWarning, match="autograd_nb_softmax could not be compiled"):
+        np.testing.assert_allclose(host(x.softmax(-1)).sum(1), 1, rtol=1e-6)
+    assert not launched

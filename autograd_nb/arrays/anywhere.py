@@ -48,6 +48,7 @@ def new_zeros(array, shape, dtype=None):
     if isinstance(array, (np.ndarray, np.generic)): return np.zeros(shape, dtype)
     return np.zeros(shape, dtype, like=array)
 
+# %% ../../nbs/arrays/07_anywhere.ipynb #7a4408a9
 def place_of(array):
     "The number of the device on which an array lives; None on the host."
     return array.device.id if is_on_device(array) else None

@@ -7,7 +7,7 @@ __all__ = ['ATOMIC', 'device_xp', 'PRODUCTS', 'BLAS', 'PRECISIONS', 'Device', 'f
            'fetch', 'transfer', 'on', 'on_device_of', 'copy_array', 'current', 'pinned', 'is_pinned', 'Ufunc',
            'DeviceNamespace', 'Factorisations', 'names_of', 'rebind_to_device', 'device_agnostic', 'to_device_of',
            'to_device', 'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'precision_asked',
-           'cpu_fallback', 'fused', 'elementwise', 'reduction', 'same_plain', 'rows_kernel', 'philox',
+           'cpu_fallback', 'fused', 'elementwise', 'reduction', 'same_plain', 'compiled', 'rows_kernel', 'philox',
            'DeviceGenerator', 'generator_for', 'rng_states', 'restore_rng_states', 'generator_of', 'Capture',
            'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
@@ -20,6 +20,7 @@ import math
 import os
 import sys
 import threading
+import warnings
 import weakref
 from types import CellType, CodeType, FunctionType
 import numpy as np
@@ -885,6 +886,21 @@ _C_NAMES = {
 }
 
 # %% ../../nbs/arrays/05_cupy.ipynb #108fd8b5
+def compiled(source, name):
+    "The kernel of that name, or None, after a warning, if the compiler does not take it."
+    kernel = Device.library.RawKernel(source, name)
+    try:
+        kernel.compile()
+    except Exception as error:
+        warnings.warn(
+            f'The kernel {name} could not be compiled for this device, and array code does its'
+            f' work: {str(error).strip().splitlines()[-1]}',
+            stacklevel=2,
+        )
+        return None
+    return kernel
+
+# %% ../../nbs/arrays/05_cupy.ipynb #654a66d3
 def rows_kernel(name, given, result, count, code, dtype):
     """The kernel `code`, compiled at first use, as a function of the number of rows, their length,
     arrays of `dtype` (or bool, for the name `keep`) with the names `given`, an array for the
@@ -911,10 +927,11 @@ def rows_kernel(name, given, result, count, code, dtype):
             + code
             + '}'
         )
-        kernel = Device.library.RawKernel(source, f'autograd_nb_{name}')
+        kernel = compiled(source, f'autograd_nb_{name}')
         wide = np.float64 if dtype == np.float64 else np.float32
 
         def found(rows, n, *arguments):
+            if kernel is None: return NotImplemented
             arrays, numbers = arguments[: len(given) + 1], arguments[len(given) + 1 :]
             threads = min(1 << max(5, (n - 1).bit_length() - 1), 512)
             kernel((rows,), (threads,), (np.int64(n), *arrays, *map(wide, numbers)))

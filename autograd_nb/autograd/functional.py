@@ -260,6 +260,7 @@ def _stacked(rows, shape, x):
         else _zeros((*shape, *x.shape), x)
     )
 
+# %% ../../nbs/autograd/05_functional.ipynb #cba4437c
 def _all_rows(outputs, inputs, create_graph):
     "The Jacobian as `[output][input]`, from all starting gradients at once."
     sizes = [o.numel() for o in outputs]

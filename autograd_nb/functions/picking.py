@@ -315,6 +315,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         )
     return index_select(input, d, _sent(np.repeat(np.arange(n), times), input))
 
+# %% ../../nbs/tensor/functions/12_picking.ipynb #233811cf
 def _sent(places, input):
     "An array of the host as a tensor where `input` lives."
     return tensor_like(places).to(input.device)

@@ -10,7 +10,7 @@ __all__ = ['C_NAMES', 'FLAT', 'THREADS', 'number_of', 'body_of', 'device_source'
 import math
 import numpy as np
 
-from ...arrays.cupy_backend import Device
+from ...arrays.cupy_backend import Device, compiled
 from ...graph.op import REGISTRY
 from ...layers.device import FINDERS, RULE_FINDERS
 from .compiler import FULL, ONE_NUMBER, Text
@@ -106,16 +106,17 @@ def flat_source(expression, kinds):
 
 # %% ../../../nbs/ops/kernels/04_cuda.ipynb #af60dba0
 THREADS = 256
-_flat = {}
+_flat = {}  # (expression, kinds) -> its kernel
+Device.changed.append(_flat.clear)
 
 def flat_kernel(expression, kinds):
     """What computes an expression on arrays of a device that have one shape and no gaps; elsewhere
-    NotImplemented.
+    NotImplemented. None if there is no such kernel.
     """
-    kernel = _flat.get((expression, kinds))
-    if kernel is None:
-        source = flat_source(expression, kinds)
-        kernel = _flat[expression, kinds] = Device.library.RawKernel(source, 'autograd_nb_flat')
+    if (expression, kinds) not in _flat:
+        _flat[expression, kinds] = compiled(flat_source(expression, kinds), 'autograd_nb_flat')
+    kernel = _flat[expression, kinds]
+    if kernel is None: return None
     constants, lanes = constants_of(expression), 16 // number_of(expression).itemsize
     dtypes = [expression.dtype_of(o) for o in expression.outputs]
 

@@ -148,3 +148,24 @@ def test_graphed_callables():
     hooked.register_forward_hook(lambda *args: None)
     with pytest.raises(AssertionError, match="must not have hooks"):
         torch.cuda.make_graphed_callables(hooked, (torch.ones(1, 2, device="cuda"),))
+
+
+def test_what_a_replay_is_given_has_memory_of_its_own(monkeypatch):
+    "A replay begins by writing the optimiser's numbers and the places of random numbers: where an earlier line of the graph kept something, they would be overwritten before they are read."
+    from autograd_nb.arrays import cupy_backend as backend
+
+    made = []
+    init = backend.Capture.__init__
+    monkeypatch.setattr(backend.Capture, "__init__", lambda self, *args: init(self, *args) or made.append(self))
+    numbers = backend.Capture.numbers
+    monkeypatch.setattr(backend.Capture, "numbers", lambda self, *args: given.append(numbers(self, *args)) or given[-1])
+    given = []
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5)).to("cuda"), torch.ones(2, 3, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, capturable=True)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        model(x).sum().backward()
+        optimizer.step()
+    (capture,) = made
+    given += [place[2] for place in capture.chance.values()]
+    assert len(given) >= 2 and all(a.data.mem.pool is strict.pool for a in given)
+    assert capture.pool is not strict.pool and capture.pool.used_bytes()

@@ -71,7 +71,7 @@ def test_dtypes(dtype, device):  # noqa: F811
     "Each dtype is multiplied as it is, forward and backward, added up in the type that is meant for it."
 
     def both(place):
-        a, b = (v.to(dtype).to(place).requires_grad_() for v in (x, z[0]))
+        a, b = (v.detach().clone().to(dtype).to(place).requires_grad_() for v in (x, z[0]))
         out = a @ b
         return [out, *torch.autograd.grad(out, (a, b), torch.ones_like(out))]
 

@@ -971,6 +971,7 @@ def test_the_stand_in_knows_what_cupy_has():
     from cupyx.scipy import special
 
     assert all(hasattr(special, name) for name in SPECIAL.values()) and hasattr(cupyx, "errstate")
+    assert hasattr(cupy.RawKernel, "compile")
     cuda = cupy.cuda
     for name in "Device Graph MemoryPool Stream ExternalStream Event set_allocator get_current_stream get_elapsed_time alloc_pinned_memory get_cublas_handle".split():
         assert hasattr(cuda, name), name
@@ -989,7 +990,7 @@ def test_every_name_of_ours_exists(stand_in):
     for node in ast.walk(ast.parse(inspect.getsource(backend))):
         if isinstance(node, ast.Attribute) and (isinstance(node.value, ast.Name) and node.value.id == "lib" or isinstance(node.value, ast.Attribute) and node.value.attr == "library"):
             names.add(node.attr)
-    known = {*strict.FACTS["functions"], "cuda", "linalg", "ndarray", "ElementwiseKernel", "ReductionKernel", "__name__"} | {"unchecked"}
+    known = {*strict.FACTS["functions"], "cuda", "linalg", "ndarray", "ElementwiseKernel", "ReductionKernel", "RawKernel", "__name__"} | {"unchecked"}
     assert len(names) > 30 and names - known <= {"errstate", "solve"}, names - known
 
 

@@ -266,6 +266,10 @@ class Overrides(Needed):
             return _asked(_told(call.op, call.statics), kinds, call.args, call.statics)
         return inner(call)
 
+    def instead(self, op, told, args, statics):
+        "The answer in the place of what a user has called; ABSENT: there is none to ask."
+        return _first(told or _told(op, statics), args, statics)
+
 # %% ../nbs/tensor/10_overrides.ipynb #05006138
 def _foreign(kind):
     "Whether objects of a class that is no tensor's, and none of PyTorch's, answer for themselves."
@@ -278,8 +282,8 @@ def _told(op, statics):
     is_method = (op.symbol or op.methods) and not statics
     return is_method and getattr(Tensor, op.name, None) or op.direct
 
-def _answer(op, method, args, statics):
-    return _asked(method or _told(op, statics), _overriding(args), args, statics)
+def _answer(op, told, args, statics):
+    return _asked(told or _told(op, statics), _overriding(args), args, statics)
 
 def _answers(kind): return _overrides(kind) and (issubclass(kind, TensorBase) or _foreign(kind))
 
@@ -338,7 +342,7 @@ def _computed(op, args, statics):
 
 LAYERS.plug('overrides', Overrides())
 LAYERS.plug('subclasses', Subclasses())
-bind(answers=_foreign, answer=_answer, first_answer=_first)
+bind(answers=_foreign, answer=_answer)
 
 # %% ../nbs/tensor/10_overrides.ipynb #9aa295cd
 def has_torch_function(relevant_args):

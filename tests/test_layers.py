@@ -1,6 +1,7 @@
 """Layers: each can be taken away, any two work together, and what they did ends with them."""
 
 import ast
+import contextlib
 import copy
 import gc
 import pickle
@@ -17,6 +18,7 @@ import autograd_nb as torch
 import autograd_nb.utils.capture  # noqa: F401 (plugs its layer in)
 from autograd_nb.graph.modes import FIELDS, LAYERS, LOCAL, SWITCH, Layer, at_work
 from autograd_nb.graph.op import REGISTRY
+from autograd_nb.layers.costs import calls_of
 from autograd_nb.layers.dispatch import Computing
 from autograd_nb.layers.observers import observe
 from autograd_nb.layers.order import ORDER
@@ -485,3 +487,49 @@ def hooks_again():
 def test_hooks_removed_and_hung_up_again():
     "A leaf without hooks needs no plan; hooks that come later see sums again."
     assert alone("hooks_again()") == "(False, [[5.0, 5.0, 5.0]])"
+
+
+SHORT_CALLS = {
+    "signs": lambda x, y: (x + y) * 2.37 - y / 3 - 0.1,
+    "one number beside": lambda x, y: x * y[0, 0] + x * 1e5,
+    "functions": lambda x, y: torch.exp(x).tanh().relu() + torch.nn.functional.gelu(y),
+    "sums": lambda x, y: x.sum(1) + y.mean(1) + x.softmax(1).sum(1),
+    "products of matrices": lambda x, y: x @ y.t(),
+    "views": lambda x, y: x.t().reshape(-1).view(2, 6)[:, 1:] * y.flatten()[:5],
+    "what repeats": lambda x, y: x + y[:1].expand(3, 4),
+    "comparisons": lambda x, y: (x < y) | (x == 1),
+    "another dtype beside": lambda x, y: x * torch.ones(4) + y * torch.arange(4),
+}
+
+
+def on_both_ways(call, dtype, grad):
+    "What a call comes to where no layer but that of sixteen bits looks at it, and where an observer does: numbers, layout, node, gradients."
+    found = []
+    for around in (contextlib.nullcontext(), observe(lambda applied: None)):
+        x, y = (torch.linspace(low, 2.9, 12).reshape(3, 4).to(dtype).requires_grad_(grad) for low in (-3, 0.2))
+        with around: r = call(x, y)
+        if r.requires_grad: r.float().sum().backward()
+        grads = [None if v.grad is None else v.grad.float().tolist() for v in (x, y)]
+        found.append((str(r.dtype), r.float().tolist(), r.stride(), r._base is None, r.grad_fn and r.grad_fn.name(), grads))
+    return found
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "recorded"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("call", SHORT_CALLS.values(), ids=SHORT_CALLS)
+def test_the_short_way_of_sixteen_bits_comes_to_the_same(call, dtype, grad):
+    short, whole = on_both_ways(call, dtype, grad)
+    assert short == whole
+
+
+def calls_off_the_fast_path():
+    "Of a function, a method and a sign; and of the operation, which asks nobody."
+    x, y, mul = torch.ones(3), torch.ones(3), REGISTRY["mul"]
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        return [calls_of(f) for f in (lambda: torch.mul(x, y), lambda: x.mul(y), lambda: x * y, lambda: mul.general(x, y))]
+
+
+def test_nobody_is_asked_where_nobody_overrides():
+    "Off the fast path, a call of a user comes to one function more than the operation does: the generated one."
+    function, method, sign, applied = eval(alone("calls_off_the_fast_path()"))
+    assert function == method == sign == applied + 1, (function, method, sign, applied)

@@ -63,7 +63,7 @@ RECORDING = '''
                       |def {name}({signature}):
 function and differentiable|    if out is not None: refuse_history(op.name, out, {passed})
 function              |    if out is not None: return into(out, me({given}))
-method                |    if excess: return general({given}, *excess)
+method                |    if excess: return general(me, {given}, *excess)
 package               |    if {bare}: return kernel({given})
                       |    {operands}
                       |    if SWITCH.plain: no_record = {unrecorded}; meta = None
@@ -241,7 +241,8 @@ def wording(op, form):
         first=names[0],
         signature=signature_of(op, names, form),
         given=given,
-        general=f'return general({given})',
+        # the function or the method says what was called
+        general=f'return general({"me, " if form in ("function", "method") else ""}{given})',
         applied=f'return apply(op, {passed}, dict({", ".join(options)}))',
         bare=' and '.join(bare),
         arrays=', '.join([*arrays, *options]),
@@ -557,7 +558,7 @@ def as_method(self, name):
     "`direct` as the method called `name`, which counts its arguments without the tensor."
     if self.direct.__class__ is not FunctionType: return self.direct
     if name not in self.methods:
-        method = growing(self, 'method', lambda *args: self.from_method(method, args), name)
+        method = growing(self, 'method', self.from_user, name)
         self.scopes.append(method.__globals__)
         self.methods[name] = method
     return self.methods[name]

@@ -4,16 +4,20 @@
 
 # %% auto #0
 __all__ = ['BF16', 'F16', 'F32', 'HALF', 'Half', 'rounding', 'rounded_gradient', 'is_short', 'widened', 'shortened', 'exactly',
-           'exact_cast', 'one_step', 'rounded', 'guard', 'on_host']
+           'exact_cast', 'one_step', 'rounded', 'for_half_alone', 'is_brief', 'briefly', 'in_two_steps', 'remember',
+           'guard', 'on_host']
 
 # %% ../../nbs/layers/12_half.ipynb #e84f9fba
+from functools import cache, cached_property
+
 from numpy import asarray, dtype, generic, ndarray
 
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
-from ..arrays.numpy_backend import expand, is_array, is_half
-from ..graph.modes import LAYERS, Gaps
-from ..graph.node import NEW_KINDS, NEW_TENSORS
+from ..arrays.numpy_backend import constant, expand, is_array, is_half, own
+from ..graph.apply import Call, apply, make_node
+from ..graph.modes import LAYERS, LOCAL, Gaps, Stack, overrides
+from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, tensor_like
 from ..graph.op import TRAITS, Definition, symmetric
 from .needed import Needed
 
@@ -65,6 +69,11 @@ class Half(Needed):
         if op.name == 'to': return result
         if op.outputs == 1: return rounded(result, short)
         return [rounded(r, short) for r in result]
+
+    def ahead(self, op, args, statics):
+        found = None
+        if LOCAL.modes.composed.for_half_alone and is_brief(op): found = briefly(op, args, statics)
+        return apply(op, args, statics) if found is None else found
 
     def runner(self, run): return rounding(run)
 
@@ -132,6 +141,68 @@ def rounded(r, short):
     "A result in float32, rounded to the dtype `short`; others stay."
     r = r if is_array(r) else asarray(r)
     return r.astype(short) if r.dtype == F32 else r
+
+# %% ../../nbs/layers/12_half.ipynb #a41cda9c
+def for_half_alone(stack):
+    "Whether no other layer looks at applications, but for those that hear of nodes."
+    others = [l for l in stack.layers if l is not HALF and not getattr(l, 'of_nodes', False)]
+    return not any([overrides(l, s) for l in others for s in ('around', 'compute', 'recorded')])
+
+# found out once for each `Stack`
+Stack.for_half_alone = cached_property(for_half_alone)
+Stack.for_half_alone.__set_name__(Stack, 'for_half_alone')
+
+@cache
+def is_brief(op):
+    "Whether calls of `op` ask for nothing but operands of one dtype."
+    unlike = op.of_bits or op.short_numbers or op.variadic or op.optional or op.keep
+    usual = op.half and op.outputs == 1 and op.promote in (None, 'same', 'float')
+    return usual and not unlike and op.name != 'to'
+
+def briefly(op, args, statics):
+    """The result of a call all tensors of which are of the same sixteen bits, on the host; None: it
+    is another call, or fails.
+    """
+    short, edge, operands = None, None, []
+    for a in args:
+        if isinstance(a, TensorBase):
+            array, edge = a._bare, a._node if edge is None else edge
+            if array.__class__ is not ndarray: return None
+            if short is None: short = array.dtype
+            if array.dtype is not short: return None
+            operands.append(array)
+        elif a.__class__ in (float, int) and op.promote is not None: operands.append(a)
+        else: return None
+    if short is not BF16 and short is not F16 or op.refused is not None and short in op.refused:
+        return None
+    if op.kinds is not None and short.kind not in op.kinds: return None
+    beside = F32 if op.exact_numbers else short
+    try:
+        operands = [a if a.__class__ is ndarray else constant(a, beside) for a in operands]
+        out = tensor_like(in_two_steps(op, operands, short, {**op.statics, **statics}))
+    except Exception: return None
+    if op.view: op.show(args[0], [out])
+    if edge is not None and not LOCAL.modes.no_record: remember(op, args, statics, operands, out)
+    return out
+
+def in_two_steps(op, operands, short, options):
+    "What the kernel gives for `operands`, widened where they have to be, and rounded."
+    if op.view: return op.kernel(*operands, **options)
+    if short is F16 and one_step(op, operands):
+        found = asarray(op.kernel(*operands, **options))
+        return found if op.ufunc is not None else own(found, operands)
+    wide = [widened(a) if 0 in a.strides else a.astype(F32) for a in operands]
+    found = asarray(op.kernel(*wide, **options))
+    return found.astype(short) if found.dtype == F32 else found
+
+def remember(op, args, statics, operands, out):
+    "Make the node of a call whose result is `out`."
+    call = Call(op, args, statics)
+    call.operands, call.results, call.outputs = operands, [out._array], [out]
+    tensors = [op.promote is not None and isinstance(a, TensorBase) for a in args]
+    call.specs = [(a.shape, a.dtype) if t else None for a, t in zip(operands, tensors)]
+    call.node = make_node(call)
+    for recorded in call.stack.recorded: recorded(call)
 
 # %% ../../nbs/layers/12_half.ipynb #de501300
 def guard(op, names, pair):

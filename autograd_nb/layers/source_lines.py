@@ -46,7 +46,7 @@ def locate(code, lasti):
 class SourceLines(Layer):
     "Notes where each node was made."
 
-    on = True
+    on = of_nodes = True  # an application that makes none is no matter to it
 
     def recorded(self, call):
         node = call.node

@@ -34,6 +34,12 @@ r=vmap(lambda x: x.sum())(R(0,3))
 
 r=vmap(lambda x,y: x)(R(2,3),R(3,3))
 
+r=vmap(grad(lambda x: (y:=x*1, y.reshape(-1).mul_(torch.arange(6.)), (y**3).sum())[2]))(R(2,3,2).mT)
+
+r=vmap(grad(lambda x: (y:=x.clone(), y.flatten().exp_(), (y**3).sum())[2]),1)(R(3,2,2).transpose(0,2))
+
+r=vmap(grad(lambda x: (y:=x*1, y.reshape(-1).mul_(torch.arange(6.)), (y**3).sum())[2]))(R(2,3,2))
+
 r=vmap(lambda: 1)()
 
 r=vmap(lambda x:x)(1)

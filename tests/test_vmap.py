@@ -36,6 +36,14 @@ r=vmap(lambda x,y: x)(R(2,3),R(3,3))
 
 r=vmap(grad(lambda x: (y:=x*1, y.reshape(-1).mul_(torch.arange(6.)), (y**3).sum())[2]))(R(2,3,2).mT)
 
+r=vmap(grad(lambda x: (y:=x*1, y.split(1)[0].mul_(2), y.sum())[2]))(R(2,3,2))
+
+r=vmap(grad(lambda x: (y:=x*1, y.unbind(-1)[1].mul_(2), y.sum())[2]))(R(2,3,2))
+
+r=vmap(grad(lambda x: (y:=x*1, y.split(1)[0][0].mul_(2), y.sum())[2]))(R(2,3,2))
+
+r=vmap(lambda x: (y:=x*1, y.split(1)[0].mul_(2), y)[2])(R(2,3,2))
+
 r=vmap(grad(lambda x: (y:=x.clone(), y.flatten().exp_(), (y**3).sum())[2]),1)(R(3,2,2).transpose(0,2))
 
 r=vmap(grad(lambda x: (y:=x*1, y.reshape(-1).mul_(torch.arange(6.)), (y**3).sum())[2]))(R(2,3,2))

@@ -316,6 +316,7 @@ def innermost(args, statics=()):
         if level.alive and (found is None or level.depth > found.depth): found = level
     return found
 
+# %% ../../nbs/transforms/02_wrappers.ipynb #14f6cee8
 def _memory_of(x):
     "What spans the memory of the innermost value of `x`."
     while x.__class__ in WRAPPERS: x = x._value

@@ -378,6 +378,7 @@ def _refuse_overlaps(x, name, modes, args, kwargs):
         if isinstance(a, TensorBase) and (at_indices or a is not x and a._array is not x._array):
             refuse_overlap(x._array, a._array, at_indices)
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #77ebd0bd
 def _past_hooks(x, modes):
     """Whether the view `x`, which is about to be written to, was given a history for that without
     the hooks of the present one.

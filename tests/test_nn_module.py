@@ -291,6 +291,26 @@ def test_full_backward_hooks_give_one_thing_for_each_gradient():
     assert x.grad is None
 
 
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("way", ["torch.func.vmap(net)(x)", "sum(torch.func.jvp(net, (x,), (x * 2,)))"])
+def test_transforms_pass_full_backward_hooks_by(learned, way):
+    "Inside vmap and jvp nobody asks for gradients; outside, those of parameters go on."
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, autograd_nb):
+        net, seen = lib.nn.Linear(3, 2).double().requires_grad_(learned), []
+        with lib.no_grad():
+            for p in net.parameters():
+                p.copy_(lib.arange(p.numel() * 1.0).reshape(p.shape) / 5)
+        net.register_full_backward_hook(lambda m, given, out, seen=seen: seen.append(out[0].tolist()))
+        net.register_full_backward_pre_hook(lambda m, out, seen=seen: seen.append(out[0].tolist()))
+        x = lib.arange(6.0, dtype=lib.float64).reshape(2, 3).requires_grad_()
+        (eval(way, dict(torch=lib, net=net, x=x)) ** 2).sum().backward()
+        found.append((seen, [None if p.grad is None else p.grad.tolist() for p in (x, *net.parameters())]))
+    assert found[0] == found[1]
+
+
 def test_lazy_buffers_change_their_dtype():
     norm = autograd_nb.nn.LazyBatchNorm1d().double()
     assert norm.running_mean.dtype is norm.running_var.dtype is autograd_nb.float64 and norm.num_batches_tracked.dtype is autograd_nb.int64

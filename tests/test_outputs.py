@@ -313,3 +313,21 @@ def test_in_place_the_shape_is_looked_at_before_the_dtype(line):
             eval(line, dict(t=t, a=a, c=a + 0j, b=t.ones(5), m=a > 0))
         found.append((caught.type.__name__, str(caught.value).split("\n")[0]))
     assert found[0] == found[1]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", ["sum", "prod", "cumsum", "cumprod", "mean", "nansum"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("given", [False, True])
+def test_reductions_refuse_out_for_what_has_a_history(name, dtype, given):
+    "Whatever numbers `out` has: in whole numbers there is no history left to be asked for."
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        out = t.empty(3, dtype=getattr(t, dtype))
+        try:
+            getattr(t, name)(t.ones(3, 3, requires_grad=True), 0, **(dict(dtype=t.float32) if given else {}), out=out)
+        except RuntimeError as error:
+            found.append(str(error).split("\n")[0][:80])
+    assert len(found) == 2 and found[0] == found[1]

@@ -629,3 +629,58 @@ def test_second_derivatives_of_a_write_that_saves_its_result(write, view):
             lib.autograd.grad((second**2).sum(), w)
     for theirs_, mine in zip(*found):
         np.testing.assert_allclose(mine.detach().numpy(), theirs_.detach().numpy(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "write",
+    """
+v.put_(torch.tensor([1]), torch.tensor([2.0], dtype=torch.float64))
+v.view(1, 3).put_(torch.tensor([-1]), torch.tensor([2.0], dtype=torch.float64))
+v.view(1, 3).renorm_(2, 0, 0.5)
+v.mul_(2)
+v.view(3, 1).mul_(3).exp_()
+v.clamp_(0, 1)
+v.mul_(2); v.put_(torch.tensor([0]), torch.tensor([2.0], dtype=torch.float64))
+""".strip().splitlines(),
+)
+@pytest.mark.parametrize("hooked", ["v", "b"])
+def test_a_write_passes_the_hooks_of_a_view_by(write, hooked):
+    "Of several operations too: they are those of a value that is not there any more. Hooks of the base hear of its old value."
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        x = lib.tensor([[1.5, -0.5, 2.0], [1.0, 3.0, -2.0], [0.5, 1.0, 4.0]], dtype=lib.float64, requires_grad=True)
+        names = dict(b=(b := x * 1), v=b[0], torch=lib)
+        names[hooked].register_hook(lambda g: g * 3)
+        exec(write, names)
+        (b**2).sum().backward()
+        found.append([b, names["v"], x.grad])
+    for theirs_, mine in zip(*found):
+        np.testing.assert_allclose(mine.detach().numpy(), theirs_.detach().numpy(), rtol=1e-10, atol=1e-7)
+
+
+def test_a_write_that_fails_leaves_a_view_its_hooks():
+    seen, x = [], torch.ones(2, 2, requires_grad=True)
+    v = (x * 1)[0]
+    v.register_hook(lambda g: seen.append(g.tolist()))
+    v.retain_grad()
+    with pytest.raises(IndexError):
+        v.put_(torch.tensor([5]), torch.tensor([2.0]))
+    v.sum().backward()
+    assert seen == [[1, 1]] and v.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("have, want", [((3, 1), (3, 3)), ((1, 3), (5, 3)), ((1, 4), (3, 4)), ((4, 1), (4, 2)), ((3, 1, 3), (3, 3, 3))])
+@pytest.mark.parametrize("wrap", [False, True])
+def test_a_diagonal_of_an_expanded_tensor_is_written_everywhere(have, want, wrap):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        x = lib.arange(math.prod(have) * 1.0).reshape(have).requires_grad_()
+        y = (x * 1).expand(want)
+        y.fill_diagonal_(2.0, wrap)
+        (y**2 * lib.arange(math.prod(want) * 1.0).reshape(want)).sum().backward()
+        found.append((y.tolist(), x.grad.tolist()))
+    assert found[0] == found[1]

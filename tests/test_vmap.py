@@ -34,6 +34,20 @@ r=vmap(lambda x: x.sum())(R(0,3))
 
 r=vmap(lambda x,y: x)(R(2,3),R(3,3))
 
+r=vmap(grad(lambda x: (y:=x*1, y.reshape(-1).mul_(torch.arange(6.)), (y**3).sum())[2]))(R(2,3,2).mT)
+
+r=vmap(grad(lambda x: (y:=x*1, y.split(1)[0].mul_(2), y.sum())[2]))(R(2,3,2))
+
+r=vmap(grad(lambda x: (y:=x*1, y.unbind(-1)[1].mul_(2), y.sum())[2]))(R(2,3,2))
+
+r=vmap(grad(lambda x: (y:=x*1, y.split(1)[0][0].mul_(2), y.sum())[2]))(R(2,3,2))
+
+r=vmap(lambda x: (y:=x*1, y.split(1)[0].mul_(2), y)[2])(R(2,3,2))
+
+r=vmap(grad(lambda x: (y:=x.clone(), y.flatten().exp_(), (y**3).sum())[2]),1)(R(3,2,2).transpose(0,2))
+
+r=vmap(grad(lambda x: (y:=x*1, y.reshape(-1).mul_(torch.arange(6.)), (y**3).sum())[2]))(R(2,3,2))
+
 r=vmap(lambda: 1)()
 
 r=vmap(lambda x:x)(1)
@@ -410,4 +424,23 @@ def test_writes_through_strides_reach_each_example(size, stride, start, turned):
         vmap, grad, jvp = (getattr(lib.func, name) for name in ("vmap", "grad", "jvp"))
         pushed = vmap(lambda x, jvp=jvp: jvp(written, (x,), (x * 2,))[1])(x)
         found.append([v.tolist() for v in (vmap(written)(x), vmap(vmap(written))(lib.stack([x, x])), vmap(grad(loss))(x), pushed)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("have", [(2, 3, 1), (2, 1, 4)])
+@pytest.mark.parametrize("size, stride", [((2,), (1,)), ((2,), (2,)), ((2, 2), (0, 1)), ((), ())])
+def test_strides_of_an_expanded_example_count_its_memory(have, size, stride):
+    "Which holds once what the example repeats."
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        x = lib.arange(1.0, 1 + np.prod(have), dtype=lib.float64).reshape(have)
+
+        def loss(x):
+            return (x.expand(3, 4).as_strided(size, stride) ** 2).sum()
+
+        shown = lib.func.vmap(lambda x: x.as_strided(size, stride))(x.expand(2, 3, 4))
+        found.append([shown.tolist(), lib.func.vmap(lib.func.grad(loss))(x).tolist()])
     assert found[0] == found[1]

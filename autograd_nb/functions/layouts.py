@@ -81,6 +81,8 @@ def _strided_examples(input, size, stride, offset):
     """`as_strided` under `vmap`, where it shows elements of the example alone; what lies between
     them, other examples among it, cannot be had there. A view, if the example has no gaps.
     """
+    for d, (n, step) in enumerate(zip(input._array.shape, input._array.strides)):
+        if n > 1 and step == 0: input = input.narrow(d, 0, 1)  # which memory holds once
     a, inner = input._array, input
     while inner._array.__class__ is BatchedArray: inner = inner._array.tensor._value
     own, steps = inner.storage_offset(), [s // a.itemsize for s in a.strides]

@@ -23,7 +23,7 @@ from autograd_nb.functions.arguments import (
     _needed, _op, _type_name, dim_of, need_tensor, refuse_kinds
 )
 from .reshaping import reshape
-from .results import cast, into
+from .results import cast, into, refuse_history
 from ..graph.errors import argument_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
@@ -100,6 +100,7 @@ def _reduce(name):
             dim = ()
             if not input._array.size: raise _needs_dim(name)
         if out is not None and (dtype is not None or name in ('sum', 'prod')):
+            refuse_history(name, out, (input,))
             dtype = _agreed(dtype, out)
         # integers are summed as int64, and bytes answer questions in bytes
         kept = uint8 if name in ('any', 'all') and input._array.dtype == np.uint8 else dtype
@@ -333,7 +334,9 @@ def _along(name):
     def along(input, dim=None, *, dtype=None, out=None, axis=None):
         need_tensor(input, name)
         if dim is None: dim = _needed(axis, name)
-        if out is not None: dtype = _agreed(dtype, out)
+        if out is not None:
+            refuse_history(name, out, (input,))
+            dtype = _agreed(dtype, out)
         input = _in_dtype(input, dtype, out)
         if dtype is bool_: refuse_kinds(input, 'b', f'{name}_out_cpu')
         made = op(input, dim=dim_of(dim, input._array.ndim))

@@ -464,6 +464,9 @@ def fill_diagonal_(input, fill_value, wrap=False):
     # of all dimensions at once, in the flattened mask
     step = 1 + sum(math.prod(a.shape[d:]) for d in range(1, a.ndim))
     mask.reshape(-1)[: None if wrap or a.ndim > 2 else width * width : step] = True
+    # what shares its memory with a number on the diagonal is overwritten with it
+    for d, (n, step) in enumerate(zip(a.shape, a.strides)):
+        if step == 0 and n > 1: mask |= mask.any(d, keepdims=True)
     mask = constant_input(tensor_like(to_device_of(mask, a)))
     return input.masked_fill_(mask, fill_value)
 

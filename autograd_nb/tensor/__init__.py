@@ -167,6 +167,6 @@ for _sign, _name in dict(truediv='div', floordiv='floor_divide').items():
 # %% ../../nbs/tensor/03_tensor.ipynb #9349e09a
 Tensor.__hash__ = TensorBase.__hash__
 bind(Tensor=Tensor, view_meta=view_meta, view_metas=view_metas, into=into)
-bind(geometry=geometry, format_tensor=format_tensor)
+bind(geometry=geometry, view_error=view_error, format_tensor=format_tensor)
 adopt(Tensor)
 conjugate_views.adopt(Tensor)

@@ -18,7 +18,7 @@ from ..arrays.numpy_backend import CONSTANTS, KERNELS, constant, storage_of
 from ..graph.errors import fits_error, result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
-from ..graph.node import TensorBase, WRAPPERS, tensor_like
+from ..graph.node import TensorBase, WRAPPERS, node_at, tensor_like
 from ..layers.arguments import is_foreign, is_value
 from ..layers.conjugate_views import BITS
 from ..layers.names import rename
@@ -32,7 +32,7 @@ from autograd_nb.ops.indexing import (
 )
 from ..ops.kernels.compiler import kernel_of
 from ..ops.kernels.expressions import trace
-from .views import _LEAVES, lose_views
+from .views import _LEAVES, lose_views, released_box, renew, retain_in
 from autograd_nb.tensor.writes import (
     SPREAD, _ndarray, _tell_kin, is_spread, may_write, overwrite, refuse_overlap, refuse_write,
     spread_error, unrecorded, written
@@ -378,10 +378,38 @@ def _refuse_overlaps(x, name, modes, args, kwargs):
         if isinstance(a, TensorBase) and (at_indices or a is not x and a._array is not x._array):
             refuse_overlap(x._array, a._array, at_indices)
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #77ebd0bd
+def _past_hooks(x, modes):
+    """Whether the view `x`, which is about to be written to, was given a history for that without
+    the hooks of the present one.
+    """
+    meta, node = x._meta, x._node
+    if meta is None or meta.base is None or meta.view is not None or not modes.grad: return False
+    if x.__class__ in WRAPPERS or node.__class__ in _LEAVES or meta.base._node is None:
+        return False
+    node, first = node_at(node), node_at(meta.base._node)
+    while node is not first and node.hooks is None:
+        edges = node.edges()
+        if len(edges) != 1 or edges[0] is None: return False
+        node = node_at(edges[0])
+    if node is first: return False
+    renew(x, meta.base)
+    return True
+
 def _made(x, function, args, kwargs, name, modes):
     if name in REFUSED: REFUSED[name](x, *args)
     if x._node is not None or x._meta is not None: may_write(x, args, name)
     _refuse_overlaps(x, name, modes, args, kwargs)
+    former = x._node
+    past = former is not None and _past_hooks(x, modes)
+    try: return _computed(x, function, args, kwargs, name, modes)
+    except BaseException:
+        if past:  # nothing was written
+            box, x._node = released_box(x), former
+            retain_in(x, box)
+        raise
+
+def _computed(x, function, args, kwargs, name, modes):
     if modes.saving is None:
         first = shielded(x, args) if modes.transforms else x
         # made of several operations, whose nodes save what is about to be overwritten

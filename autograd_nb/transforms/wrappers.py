@@ -9,6 +9,7 @@ __all__ = ['KINDS', 'Wrapper', 'refused', 'BatchedKind', 'DualKind', 'RecordedKi
 # %% ../../nbs/transforms/02_wrappers.ipynb #5e2a01im
 import weakref
 
+from ..arrays.numpy_backend import storage_of
 from ..arrays.topics import take_topics
 from ..graph.node import AccumulateGrad, BOUND, TensorBase, WRAPPERS
 from ..graph.op import REGISTRY
@@ -315,13 +316,22 @@ def innermost(args, statics=()):
         if level.alive and (found is None or level.depth > found.depth): found = level
     return found
 
+# %% ../../nbs/transforms/02_wrappers.ipynb #14f6cee8
+def _memory_of(x):
+    "What spans the memory of the innermost value of `x`."
+    while x.__class__ in WRAPPERS: x = x._value
+    return storage_of(x._memory)
+
 def relate(out, op, args, statics):
-    "Remember of a wrapped view what it is a view of, and how."
+    """Remember of a wrapped view what it is a view of, and how. In a batch, or of another layout,
+    it may be a copy.
+    """
     if (
         op.view
         and out.__class__ in WRAPPERS
         and args[0].__class__ in WRAPPERS
         and args[0]._level is out._level
+        and _memory_of(args[0]) is _memory_of(out)
     ):
         base, steps = args[0].__dict__.get('_view') or (args[0], ())
         out._view = base, (*steps, (op, statics, tuple(args[0].shape)))

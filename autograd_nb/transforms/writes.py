@@ -16,7 +16,7 @@ from ..arrays.cupy_backend import library_of
 from ..arrays.numpy_backend import is_array, storage_of
 from ..graph.modes import LOCAL
 from autograd_nb.graph.node import (
-    AccumulateGrad, BOUND, Node, TensorBase, WRAPPERS, node_at, renumber, tensor_like
+    AccumulateGrad, BOUND, Node, OutputEdge, TensorBase, WRAPPERS, node_at, renumber, tensor_like
 )
 from ..graph.op import REGISTRY
 from ..layers import device
@@ -163,6 +163,10 @@ def _write_recorded(x, result, name, overwrite, level):
             'a leaf Variable that requires grad is being used in an in-place operation. Inside'
             ' grad() the arguments are such leaves: work on a clone().'
         )
+    view = x.__dict__.get('_view')
+    whole = (x if view is None else view[0])._edge
+    if modes.grad and whole.__class__ is OutputEdge and getattr(whole.node.op, 'view', False):
+        raise BOUND['view_error']('multi', x._edge, 'is being modified inplace')
     _same_shape(x, result)
     edge, value = (result._edge, result._value) if at(result, level) else (None, result)
     node = node_at(edge)
@@ -175,13 +179,8 @@ def _write_recorded(x, result, name, overwrite, level):
     finally: modes.change(**before)
     if node.__class__ is LevelNode: renumber(node)
     if not modes.grad: return x
-    view = x.__dict__.get('_view')
-    if view is None:
-        x._edge = edge
-    else:
-        base, steps = view
-        base._edge = _slices(base, edge, steps, level)
-    base = x if view is None else view[0]
+    base, steps = view or (x, None)
+    base._edge = edge if view is None else _slices(base, edge, steps, level)
     for ref in base.__dict__.get('_views', ()):
         v = ref()
         if v is not None: v._edge = _look(base, v, level)

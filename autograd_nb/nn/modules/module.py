@@ -26,12 +26,13 @@ from ...functions import dtype_of
 from ...autograd.function import Function
 from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number
 from ...layers.replay import replayed_as_call
-from ...graph.node import TensorBase, bind
+from ...graph.node import TensorBase, WRAPPERS, bind
 from ...layers.hooks import attach
 from ...layers.versions import JOURNAL
 from ..parameter import Buffer, Parameter, is_lazy
 from ...tensor import check_device, device as Device
 from ...tensor.writes import all_unrecorded
+from ...transforms import Batch, JvpLevel
 from ...arrays.topics import take_topics
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #18ff7e62
@@ -111,6 +112,12 @@ class _AtInputs:
         return tuple(out)
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #686bc7db
+def _is_heard(x):
+    "Whether `x` takes part in a graph that hooks can listen to: inside vmap or jvp there is none."
+    if x.__class__ in WRAPPERS and isinstance(x._level, (Batch, JvpLevel)):
+        return not x._level.strict and x.requires_grad
+    return x.requires_grad
+
 class BackwardHook(_AtOutputs, _AtInputs):
     """Collects the gradients at the outputs and inputs of one call of `module`, and calls the hooks
     with them.
@@ -125,7 +132,7 @@ class BackwardHook(_AtOutputs, _AtInputs):
         identity's node); places is None if nothing is recorded.
         """
         places = [i for i, v in enumerate(values) if isinstance(v, TensorBase)]
-        if not LOCAL.modes.grad or not any(values[i].requires_grad for i in places):
+        if not LOCAL.modes.grad or not any(_is_heard(values[i]) for i in places):
             return values, None, None
         passed = BackwardHookFunction.apply(*[values[i] for i in places])
         kind, values = type(values), list(values)

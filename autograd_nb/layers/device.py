@@ -72,6 +72,8 @@ FUSED, FUSED_RULES = {}, {}
 FINDERS = [FUSED.get]  # functions that give one for a name, or None
 # whether the kernel, one decision after another, computes on the CPU all the same
 Definition.on_host = False
+# inputs that may be tensors of the CPU without dimensions, where an operation promotes nothing
+Definition.numbers_from_host = ()
 
 def fused_kernel(op):
     "What stands in the place of an operation's kernel, or None."
@@ -220,7 +222,8 @@ def on_one_device(op, args):
         if array.__class__ is Device.array:
             if array.device.id != index: raise mixed_devices_error(op, args)
         elif isinstance(array, ndarray):
-            if array.ndim or op.promote is None: raise mixed_devices_error(op, args)
+            if array.ndim or op.promote is None and op.params[i] not in op.numbers_from_host:
+                raise mixed_devices_error(op, args)
             out[i] = REGISTRY['moved'].general(a, index=index, back=None)
     return out
 

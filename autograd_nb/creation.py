@@ -793,14 +793,15 @@ def inclusive_range(
     if end is None: start, end = 0, start
     start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
+    dtype, index = _settled(dtype, device, out)
     kind = _kind_of(dtype, out)
     if kind.category in ('bool', 'complex'):
         raise NotImplementedError(
             f'"range_cpu" not implemented for \'{TYPE_NAMES.get(kind.name, kind.name)}\''
         )
-    a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
-    a = _in_shape_of(out, a)
-    return into(out, tensor(a, dtype=kind, device=device, requires_grad=requires_grad))
+    a = start + _library(index).arange(int(math.floor((end - start) / step)) + 1) * step
+    a = _in_shape_of(out, a.astype(kind.numpy))
+    return into(out, _finish(a, requires_grad, index))
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def _check_triangle(name, row, col, dtype):

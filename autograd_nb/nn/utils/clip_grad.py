@@ -96,6 +96,7 @@ def _extreme(a, kind):
     if kind < 0: return a.min()
     return a.max() if a.size else a.sum()
 
+# %% ../../../nbs/nn/utils/01_clip.ipynb #clipscal
 @replayed_as_call
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."

@@ -272,10 +272,20 @@ def _check(dtype, device):
     device = device_or_default(device)
     return None if device is None else index_of(device)
 
-def _settled(dtype, device):
-    "The dtype, which may be given as a type of Python, and the number of the GPU."
+def _settled(dtype, device, out=None):
+    """The dtype, which may be given as a type of Python, and the number of the GPU: that of `out`,
+    where there is one.
+    """
     if dtype is not None and dtype.__class__ is not Dtype: dtype = dtype_of(dtype)
-    return dtype, _check(dtype, device)
+    index = _check(dtype, device)
+    if not isinstance(out, TensorBase): return dtype, index
+    there = index_like(out._array)
+    if device is not None and (index is None) is not (there is None):
+        asked, found = ('cpu' if i is None else 'cuda' for i in (index, there))
+        raise RuntimeError(
+            f'device type {asked} does not match device type of out parameter ({found})'
+        )
+    return dtype, there
 
 def _library(index):
     "Where to find the functions that make arrays for GPU number `index` (None: the CPU)."
@@ -451,7 +461,7 @@ def _filled(function):
         if usual and size and not more:
             made = _plainly_filled(function, size)
             if made is not None: return made
-        dtype, index = _settled(dtype, device)
+        dtype, index = _settled(dtype, device, out)
         if layout is not None: _need_layout(function.__name__, layout)
         order = more.pop('memory_format', None) if function is _blank else None
         if order is preserve_format:
@@ -499,7 +509,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     """A tensor of the given size filled with one number, whose kind decides the dtype if none is
     given.
     """
-    dtype, index = _settled(dtype, device)
+    dtype, index = _settled(dtype, device, out)
     if layout is not None: _need_layout('full', layout)
     if isinstance(fill_value, TensorBase):
         if fill_value._array.ndim or fill_value.requires_grad:
@@ -587,7 +597,7 @@ def full_like(
 # %% ../nbs/tensor/04_creation.ipynb #727c3696
 def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
-    dtype, index = _settled(dtype, device)
+    dtype, index = _settled(dtype, device, out)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(
             f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}'
@@ -639,7 +649,7 @@ def arange(
     requires_grad=False,
 ):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
-    dtype, index = _settled(dtype, device)
+    dtype, index = _settled(dtype, device, out)
     if layout is not None: _need_layout('arange', layout)
     if end is None or start is None: start, end = 0, start if end is None else end
     if dtype is not None and dtype.category in ('bool', 'complex'):
@@ -720,7 +730,7 @@ def linspace(
     start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
 ):
     "`steps` numbers at equal distances from `start` to `end`, both included."
-    dtype, index = _settled(dtype, device)
+    dtype, index = _settled(dtype, device, out)
     _check_ends('linspace', start, end, steps)
     start, end = map(_number, (start, end))
     d = _kind_between('linspace', start, end, dtype, out).numpy
@@ -763,7 +773,7 @@ def logspace(
     start, end, base = map(_number, (start, end, base))
     wide = complex128 if kind.category == 'complex' else float64
     if kind.category == 'int': start, end = (math.trunc(v) for v in (start, end))
-    exponents = _evenly(start, end, steps, wide.numpy, _library(_settled(wide, device)[1]))
+    exponents = _evenly(start, end, steps, wide.numpy, _library(_settled(wide, device, out)[1]))
     made = (base ** exponents).astype(kind.numpy)
     if steps > 1: refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
     return into(out, _finish(_in_shape_of(out, made), requires_grad))
@@ -783,14 +793,15 @@ def inclusive_range(
     if end is None: start, end = 0, start
     start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
+    dtype, index = _settled(dtype, device, out)
     kind = _kind_of(dtype, out)
     if kind.category in ('bool', 'complex'):
         raise NotImplementedError(
             f'"range_cpu" not implemented for \'{TYPE_NAMES.get(kind.name, kind.name)}\''
         )
-    a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
-    a = _in_shape_of(out, a)
-    return into(out, tensor(a, dtype=kind, device=device, requires_grad=requires_grad))
+    a = start + _library(index).arange(int(math.floor((end - start) / step)) + 1) * step
+    a = _in_shape_of(out, a.astype(kind.numpy))
+    return into(out, _finish(a, requires_grad, index))
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def _check_triangle(name, row, col, dtype):
@@ -897,7 +908,7 @@ def _random(kind, doc):
                 size,
                 dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad),
             )
-        dtype, index = _settled(dtype, device)
+        dtype, index = _settled(dtype, device, out)
         if out is not None: no_out(out)
         if dtype is not None: refuse_whole(dtype.numpy, kind)
         own = _kind_of(dtype, out).numpy
@@ -972,7 +983,7 @@ def randint(
         size = not_negative(sizes_of((size,)))
         made = _drawn_plainly('integers', size, I8, low, high)
         if made is not None: return made
-    dtype, index = _settled(dtype, device)
+    dtype, index = _settled(dtype, device, out)
     if dtype is None: dtype = int64
     no_out(out)
     low, high = check_bounds(_bound(low), _bound(high), dtype)
@@ -1002,7 +1013,7 @@ def randperm(
     "The numbers 0 to n-1 in random order."
     if n < 0:
         raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
-    dtype, index = _settled(dtype, device)
+    dtype, index = _settled(dtype, device, out)
     if dtype is None: dtype = int64
     if dtype.category in ('bool', 'complex'):
         raise NotImplementedError(
@@ -1049,7 +1060,7 @@ def normal(
     no_out(out)
     if size is not None:
         _check_deviation(std)
-        dtype, index = _settled(dtype, device)
+        dtype, index = _settled(dtype, device, out)
         kind = _kind_of(dtype, out).numpy
         refuse_whole(kind, 'normal')
         size = not_negative(sizes_of((size,), 'normal'))

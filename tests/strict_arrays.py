@@ -476,11 +476,27 @@ def checked(name, parameters, function):
     return call
 
 
+def in_single(function):
+    "A sum, a product or a mean, as CuPy forms it: numbers of sixteen bits are joined in float32, and the result is rounded."
+
+    def joined(a, axis=None, dtype=None, out=None, keepdims=False):
+        if dtype is None and a.dtype.name in ("float16", "bfloat16"):
+            return function(a.astype(np.float32), axis=axis, keepdims=keepdims).astype(a.dtype)
+        return function(a, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    return joined
+
+
+_JOINING = {name: in_single(getattr(np, name)) for name in ("sum", "prod", "mean")}
+
+
 def _method(name, parameters):
+    function = _JOINING.get(name) or (lambda a, *args, **kwargs: getattr(a, name)(*args, **kwargs))
+
     def method(self, *args, **kwargs):
         out = kwargs.pop("out", None)
         kwargs = {k: bare(v) for k, v in kwargs.items() if v is not None}
-        r = wrapped(getattr(bare(self), name)(*bare(args), **kwargs), self)
+        r = wrapped(function(bare(self), *bare(args), **kwargs), self)
         if out is None:
             return r
         out._a[...] = r._a
@@ -544,7 +560,7 @@ class ufunc:
     @recorded
     def reduce(self, array, axis=0, dtype=None, out=None, keepdims=False):
         self._only(self._REDUCE, "reduce")
-        return wrapped(self.of.reduce(bare(array), axis=axis, dtype=dtype, keepdims=keepdims))
+        return wrapped(in_single(self.of.reduce)(bare(array), axis=axis, dtype=dtype, keepdims=keepdims))
 
     @recorded
     def accumulate(self, array, axis=0, dtype=None, out=None):
@@ -571,6 +587,8 @@ _WAITING = {"nonzero", "flatnonzero", "argwhere", "unique", "unique_values", "bi
 
 
 def _function(name, of, parameters):
+    of = _JOINING.get(name, of)
+
     def refuse(args):
         first = args[0] if args else None
         if name in ("nonzero", "flatnonzero", "argwhere", "sort", "argsort") and first.__class__ is ndarray and not first.ndim and name != "argsort":

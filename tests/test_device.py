@@ -119,6 +119,16 @@ def test_a_silent_copy_would_be_noticed(device):
         kernel(strict.library.asarray([1.0]))
 
 
+def test_sums_of_sixteen_bits_on_the_device(device):
+    "CuPy adds such numbers up in float32, and so does its stand-in: sums, products and means, by every name."
+    ones = strict.library.asarray(np.ones(4096, np.float16))
+    for short in (np.dtype("float16"), torch.bfloat16.numpy):
+        a = ones.astype(short)
+        for found in (a.sum(), a.sum(0, None, None, True), strict.library.sum(a), strict.library.sum(a.reshape(4096, 1), axis=0), strict.library.add.reduce(a)):
+            assert found.dtype == short and float(found.reshape(())) == 4096
+        assert float(a.mean()) == 1 and float((a * a).prod()) == 1
+
+
 # Every operation ---------------------------------------------------------------------------------------------
 
 CASES = [pytest.param(Case(op, k, sample), id=f"{op.name}-{k}") for op in REGISTRY.values() for k, sample in enumerate(op.samples) if op.name != "moved"]
@@ -318,7 +328,52 @@ def test_clipping(device):
     np.testing.assert_allclose(host(p.grad), [0.6, 0.8], rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [2.0, 1.0, 0.0, 0.5, float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_total_norms(kind, dtype, device):
+    "The dtype is that of the numbers, whose squares may be too large for it."
+    values = [torch.tensor([300.0, -4.0, 0.5] * 100).to(getattr(torch, dtype)), torch.tensor([[0.25]]).to(getattr(torch, dtype))]
+    expected = nn.utils.get_total_norm(values, kind)
+    strict.transfers.clear()
+    found = nn.utils.get_total_norm([v.to(device) for v in values], kind)
+    assert strict.transfers["to_host"] == 0
+    same(expected, found, 1e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else 1e-9)
+
+
 # Where tensors live ------------------------------------------------------------------------------------------
+
+
+CREATED = {
+    "zeros": (3,), "ones": (3,), "eye": (3,), "arange": (5,), "range": (0, 4), "linspace": (0, 1, 5), "logspace": (0, 1, 5), "rand": (3,), "randn": (3,), "randperm": (5,), "full": ((3,), 2.0), "randint": (0, 5, (3,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+@pytest.mark.parametrize("name", CREATED)
+def test_new_numbers_in_memory_that_is_given(name, device):
+    "They are made where `out` lives; another device than that is refused."
+    make, args = getattr(torch, name), CREATED[name]
+    out = torch.empty(0, dtype=torch.int64 if name in ("randperm", "randint") else torch.float32, device=device)
+    assert make(*args, out=out) is out and out.is_cuda
+    if name[:4] != "rand":
+        same(make(*args, dtype=out.dtype), out, 1e-6)
+    for elsewhere, there in (("cpu", out), (device, torch.empty(0, dtype=out.dtype))):
+        with pytest.raises(RuntimeError, match="does not match device type of out parameter"):
+            make(*args, out=there, device=elsewhere)
+
+
+def test_a_number_of_the_cpu_in_the_place_of_numbers(device):
+    "It is taken along, and so is its gradient back; what has dimensions is not."
+    x, mask = torch.arange(6.0, device=device).reshape(2, 3), torch.tensor([[True, False, True], [False, True, False]], device=device)
+    index = torch.tensor([1], device=device)
+    for fill in (lambda x, v: x.masked_fill(mask.to(x.device), v), lambda x, v: x.clone().fill_(v), lambda x, v: x.index_fill(0, index.to(x.device), v), lambda x, v: x.clone().masked_fill_(mask.to(x.device), v)):
+        one, other = (torch.tensor(5.0, requires_grad=True) for _ in range(2))
+        expected, found = fill(x.cpu(), one), fill(x, other)
+        same(expected, found)
+        expected.sum().backward(), found.sum().backward()
+        assert other.grad.device.type == "cpu" and torch.equal(one.grad, other.grad)
+    with pytest.raises(RuntimeError):
+        x.masked_fill(mask, torch.tensor([5.0]))
 
 
 def test_placement(device):

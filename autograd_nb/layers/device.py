@@ -74,6 +74,8 @@ FUSED, FUSED_RULES = {}, {}
 FINDERS, RULE_FINDERS = [FUSED.get], [FUSED_RULES.get]
 # whether the kernel, one decision after another, computes on the CPU all the same
 Definition.on_host = False
+# inputs that may be tensors of the CPU without dimensions, where an operation promotes nothing
+Definition.numbers_from_host = ()
 
 def fused_kernel(op):
     "What is asked before an operation's kernel, or None."
@@ -227,7 +229,8 @@ def on_one_device(op, args):
         if array.__class__ is Device.array:
             if array.device.id != index: raise mixed_devices_error(op, args)
         elif isinstance(array, ndarray):
-            if array.ndim or op.promote is None: raise mixed_devices_error(op, args)
+            if array.ndim or op.promote is None and op.params[i] not in op.numbers_from_host:
+                raise mixed_devices_error(op, args)
             out[i] = REGISTRY['moved'].general(a, index=index, back=None)
     return out
 

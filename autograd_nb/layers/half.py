@@ -185,6 +185,7 @@ def briefly(op, args, statics):
     if edge is not None and not LOCAL.modes.no_record: remember(op, args, statics, operands, out)
     return out
 
+# %% ../../nbs/layers/12_half.ipynb #67836669
 def in_two_steps(op, operands, short, options):
     "What the kernel gives for `operands`, widened where they have to be, and rounded."
     if op.view: return op.kernel(*operands, **options)

@@ -1091,6 +1091,8 @@ def filled_where(x, value, mask, *, node='MaskedFillBackward1'):
     "`x` with the single number `value` where `mask` holds."
     return xp.where(mask, value, x)
 
+filled_with.numbers_from_host = filled_where.numbers_from_host = ('value',)
+
 filled_where.vjp(
     x=lambda g, mask, x_shape: unbroadcast(masked_fill(g, mask, value=0.0), (tuple(x_shape), None)),
     value=lambda g, mask, value_shape: unbroadcast(where(g, 0.0, mask), (tuple(value_shape), None)),

@@ -33,9 +33,9 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     """
     kind = float(norm_type)
     arrays = [t._array for t in ([tensors] if isinstance(tensors, TensorBase) else tensors)]
-    if any(map(is_on_device, arrays)): return _norm_there(arrays, kind, error_if_nonfinite)
     dtype = DTYPES['float32'] if not arrays else result_dtype([FROM_NUMPY[a.dtype] for a in arrays])
     dtype = np.zeros(0, dtype.numpy).real.dtype
+    if any(map(is_on_device, arrays)): return _norm_there(arrays, kind, dtype, error_if_nonfinite)
     with np.errstate(all='ignore'):
         if not arrays:
             total = 0.0
@@ -65,21 +65,24 @@ def _norm(array, kind):
     return (size**kind).sum() ** (1 / kind)
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #74bb99d4
-def _norm_there(arrays, kind, error_if_nonfinite):
-    "The norm of arrays on a device, computed there, without waiting for it."
-    if kind == math.inf:
-        one, join = lambda a: a.max(), lambda v: v.max()
+def _norm_there(arrays, kind, dtype, error_if_nonfinite):
+    """The norm of arrays on a device, computed there, without waiting for it; numbers of two bytes
+    are rounded at the end alone.
+    """
+    if kind == 0:
+        one = join = lambda a: (a != 0).sum().astype(a.dtype)
+    elif math.isinf(kind):
+        one = join = lambda a: _extreme(a, kind)
     elif kind == 2:
         one, join = lambda a: a @ a, lambda v: v.sum() ** 0.5
-    elif kind == 0:
-        one, join = lambda a: (a != 0).sum().astype(a.dtype), lambda v: v.sum()
     else:
         one, join = lambda a: (a**kind).sum(), lambda v: v.sum() ** (1 / kind)
     each = []
     for a in arrays:
-        with on_device_of(a): each.append(one(abs(a).reshape(-1)).reshape(()))
+        with on_device_of(a): each.append(one(abs(_wide(a)).reshape(-1)).reshape(()))
     with on_device_of(each[0]):
         total = join(device_xp.stack([transfer(v, each[0].device.id) for v in each]))
+        if total.dtype != dtype: total = total.astype(dtype)
     if error_if_nonfinite and not bool(device_xp.isfinite(total)):
         raise RuntimeError(
             f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it'
@@ -88,6 +91,12 @@ def _norm_there(arrays, kind, error_if_nonfinite):
         )
     return tensor_like(total)
 
+def _extreme(a, kind):
+    "The largest of the numbers, or for -inf the smallest; the largest of none is 0."
+    if kind < 0: return a.min()
+    return a.max() if a.size else a.sum()
+
+# %% ../../../nbs/nn/utils/01_clip.ipynb #clipscal
 @replayed_as_call
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."

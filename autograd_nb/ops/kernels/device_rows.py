@@ -75,6 +75,7 @@ EACH r[j] = T(A(g[j]) - exp(A(y[j])) * sum);
 ''',
 )
 
+# %% ../../../nbs/ops/kernels/16_rows_on_device.ipynb #f0333a38
 def _softmax(name):
     def run(x, *, dim):
         rows = rows_of(x, dim) if x.ndim else None

@@ -140,26 +140,34 @@ def flat_kernel(expression, kinds):
 class Pointwise:
     "A definition or a rule, in one launch where it is a formula; elsewhere NotImplemented."
 
-    def __init__(self, definition): self.definition, self.made = definition, {}
+    def __init__(self, definition):
+        # (kinds of operands, static arguments) -> kernel; kinds of which it is no formula
+        self.definition, self.made, self.hopeless = definition, {}, set()
 
     def __call__(self, *operands, **statics):
-        kinds = tuple([o.dtype.char if o.__class__ is Device.array else '' for o in operands])
+        array = Device.array
+        kinds = tuple([o.dtype.char if o.__class__ is array else o.__class__ for o in operands])
+        if kinds in self.hopeless: return NotImplemented
         key = kinds, *statics.values()
-        try: found = self.made[key]
-        except KeyError: found = self.ask(key, operands, statics)
+        try: found = self.made.get(key)
         except TypeError: return NotImplemented  # static arguments that cannot be looked up
+        if found is None: found = self.ask(key, operands, statics)
         return NotImplemented if found is None else found(*operands)
 
     def ask(self, key, operands, statics):
-        "The kernel for these dtypes and static arguments, or None."
-        if len(self.made) >= 256: self.made.clear()
+        "The kernel for these kinds of operands and static arguments, or None."
+        full = [kind.__class__ is str for kind in key[0]]
         found = None
-        if any(key[0]) and all(isinstance(o, (Device.array, np.generic)) for o in operands):
-            shapes = [((3, 5) if kind else (), o.dtype) for kind, o in zip(key[0], operands)]
+        if any(full) and all(f or isinstance(o, np.generic) for f, o in zip(full, operands)):
+            shapes = [((3, 5) if f else (), o.dtype) for f, o in zip(full, operands)]
             e = trace(self.definition, shapes, statics)
             if e is not None and e.lines and all(o >= len(operands) for o in e.outputs):
-                found = flat_kernel(e, tuple([FULL if kind else ONE_NUMBER for kind in key[0]]))
-        self.made[key] = found
+                found = flat_kernel(e, tuple([FULL if f else ONE_NUMBER for f in full]))
+        if found is None:
+            self.hopeless.add(key[0])
+        else:
+            if len(self.made) >= 256: self.made.clear()
+            self.made[key] = found
         return found
 
 def formula(name):

@@ -247,25 +247,33 @@ def first_difference(expected, found, rtol=1e-6, atol=1e-7):
     return None
 
 
+def mapped(value, kind, change):
+    "Nested arguments with `change(tensor)` in the place of each tensor of this `kind`; sizes stay as they are."
+    if isinstance(value, kind):
+        return change(value)
+    if type(value).__name__ == "Size":
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(v, kind, change) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(v, kind, change) for v in value)
+    if isinstance(value, dict):
+        return {k: mapped(v, kind, change) for k, v in value.items()}
+    return value
+
+
 def fresh(value, memo):
     "Arguments of PyTorch anew, as leaves; the same tensor becomes the same tensor."
     import torch
 
-    if isinstance(value, torch.Tensor):
-        if id(value) not in memo:
-            if value.layout is not torch.strided:
+    def anew(t):
+        if id(t) not in memo:
+            if t.layout is not torch.strided:
                 raise NotImplementedError("layout")
-            memo[id(value)] = value.detach().clone().requires_grad_(value.requires_grad), value
-        return memo[id(value)][0]
-    if isinstance(value, torch.Size):
-        return value
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(fresh(v, memo) for v in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(fresh(v, memo) for v in value)
-    if isinstance(value, dict):
-        return {k: fresh(v, memo) for k, v in value.items()}
-    return value
+            memo[id(t)] = t.detach().clone().requires_grad_(t.requires_grad), t
+        return memo[id(t)][0]
+
+    return mapped(value, torch.Tensor, anew)
 
 
 def draws(function):

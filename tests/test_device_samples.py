@@ -24,19 +24,13 @@ TOLERANCE = {"float64": (1e-6, 1e-7), "complex128": (1e-6, 1e-7), "bfloat16": (0
 
 def there(value, memo):
     "Arguments on the device; the same tensor becomes the same tensor."
-    if isinstance(value, torch.Tensor):
-        if id(value) not in memo:
-            memo[id(value)] = value.detach().to("cuda").requires_grad_(value.requires_grad), value
-        return memo[id(value)][0]
-    if isinstance(value, torch.Size):
-        return value
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(there(v, memo) for v in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(there(v, memo) for v in value)
-    if isinstance(value, dict):
-        return {k: there(v, memo) for k, v in value.items()}
-    return value
+
+    def sent(t):
+        if id(t) not in memo:
+            memo[id(t)] = t.detach().to("cuda").requires_grad_(t.requires_grad), t
+        return memo[id(t)][0]
+
+    return _op_samples.mapped(value, torch.Tensor, sent)
 
 
 def operations(part, dtype):

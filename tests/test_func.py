@@ -212,6 +212,64 @@ x=R(2); r=[grad(lambda x: f(x,make))(x) for make in kinds]
 
 r=grad(lambda x: x.data.sum())(R(3))
 
+r=grad(lambda w: grad(lambda v: (v.data*v*w).sum())(w).sum())(R(3))
+
+r=grad(lambda w: grad(lambda v: ((v*w).data*v).sum())(w).sum())(R(3))
+
+r=grad(lambda w: grad(lambda v: ((v*w).detach_()*v).sum())(w).sum())(R(3))
+
+r=grad(lambda w: grad(lambda v: ((v*v).detach_()*v*w).sum())(w).sum())(R(3))
+
+r=grad(lambda w: grad(lambda v: ((w*w).detach_()*v*w).sum())(w).sum())(R(3))
+
+r=grad(lambda w: grad(lambda v: ((v*w).detach()*v).sum())(w).sum())(R(3))
+
+r=grad(lambda w: grad(lambda v: (w.data*v*w).sum())(w).sum())(R(3))
+
+r=jvp(lambda v: v.data*v,(R(3),),(R(3,seed=1),))
+
+r=jvp(lambda w: jvp(lambda v: v.data*v,(w,),(w,))[1],(R(3),),(R(3,seed=1),))
+
+r=jvp(grad(lambda v: (v.data*v).sum()),(R(3),),(R(3,seed=1),))
+
+r=vmap(grad(lambda v: v.data*v))(R(3))
+
+x=R(3).requires_grad_(); y=grad(lambda v: (v.data*v).sum())(x); r=y,y.requires_grad and torch.autograd.grad(y.sum(),x)
+
+r=jvp(lambda v: (v*2).detach_()*v,(R(3),),(R(3,seed=1),))
+
+r=jvp(lambda w: jvp(lambda v: (v*w).detach_()*v,(w,),(w,))[1],(R(3),),(R(3,seed=1),))
+
+r=jvp(grad(lambda v: ((v*2).detach_()*v).sum()),(R(3),),(R(3,seed=1),))
+
+r=vmap(grad(lambda v: (v*2).detach_()*v))(R(3))
+
+x=R(3).requires_grad_(); y=grad(lambda v: ((v*2).detach_()*v).sum())(x); r=y,y.requires_grad and torch.autograd.grad(y.sum(),x)
+
+r=jvp(lambda v: v.clone().detach_(),(R(3),),(R(3,seed=1),))
+
+r=jvp(lambda w: jvp(lambda v: v.clone().detach_(),(w,),(w,))[1],(R(3),),(R(3,seed=1),))
+
+r=jvp(grad(lambda v: (v.clone().detach_()).sum()),(R(3),),(R(3,seed=1),))
+
+r=vmap(grad(lambda v: v.clone().detach_()))(R(3))
+
+x=R(3).requires_grad_(); y=grad(lambda v: (v.clone().detach_()).sum())(x); r=y,y.requires_grad and torch.autograd.grad(y.sum(),x)
+
+r=jvp(lambda v: (v*v).data.mul_(2)*v,(R(3),),(R(3,seed=1),))
+
+r=jvp(lambda w: jvp(lambda v: (v*v).data.mul_(2)*v,(w,),(w,))[1],(R(3),),(R(3,seed=1),))
+
+r=jvp(grad(lambda v: ((v*v).data.mul_(2)*v).sum()),(R(3),),(R(3,seed=1),))
+
+r=vmap(grad(lambda v: (v*v).data.mul_(2)*v))(R(3))
+
+x=R(3).requires_grad_(); y=grad(lambda v: ((v*v).data.mul_(2)*v).sum())(x); r=y,y.requires_grad and torch.autograd.grad(y.sum(),x)
+
+r=grad(lambda w: vmap(lambda v: (v*v).detach_()*v)(w).sum())(R(3))
+
+c=[]; r=jvp(lambda v: (c.append(v*1),c[0].data.mul_(2),c[0])[2],(R(3),),(R(3,seed=1),))
+
 r=grad(lambda x:x)(R(3))
 
 r=grad(lambda x:2.)(R(3))

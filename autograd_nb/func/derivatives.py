@@ -22,7 +22,7 @@ from .batching import vmap
 from ..graph.engine import Plan, Task, reachable, walk_nodes
 from ..graph.errors import scalar_error
 from autograd_nb.transforms import (
-    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, without_class, wrapping
+    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, foreign, without_class, wrapping
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
@@ -42,20 +42,6 @@ def _zeros(x):
         if is_array(array)
         else REGISTRY['zero'].call(x.detach())
     )
-
-def _foreign(edges, own):
-    "True if gradients from `edges` could reach a leaf that is not in `own`."
-    seen, todo = set(), [node_at(e) for e in edges]
-    while todo:
-        n = todo.pop()
-        if n in seen: continue
-        seen.add(n)
-        if n.__class__ is AccumulateGrad:
-            if n not in own: return True
-            continue
-        for e in n.edges():
-            if e is not None: todo.append(node_at(e))
-    return False
 
 def _enclosed(func, given):
     """The tensors that a function can find outside of itself, by id: in its closure, among its
@@ -81,7 +67,7 @@ def _free(x, level):
     inner = x
     while inner.__class__ is KINDS['Batched']: inner = inner._value
     if not level.made or inner.__class__ in WRAPPERS or not isinstance(x, TensorBase): return x
-    return x if inner._node is None or _foreign([inner._node], level.made) else x.detach()
+    return x if inner._node is None or foreign([inner._node], level.made) else x.detach()
 
 # %% ../../nbs/func/02_derivatives.ipynb #23ee52bf
 _MANY = 5000
@@ -184,7 +170,7 @@ class _Passage:
         ]
         self.kinds = [(tuple(o.shape), o._array.dtype) for o in outs]
         if self.ordinary:
-            self.shared = any(x._node is not None for x in self.given) or _foreign(
+            self.shared = any(x._node is not None for x in self.given) or foreign(
                 [e for e in self.starts if e is not None], {*self.edges, *self.level.made}
             )
 
@@ -217,7 +203,7 @@ class _Pulling:
         return (
             x
             if any(g._node is not None for g in self.given)
-            or _foreign([x._node], {*self.edges, *self.level.made})
+            or foreign([x._node], {*self.edges, *self.level.made})
             else x.detach()
         )
 

@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 
 from ..arrays.numpy_backend import address
+from ..graph.errors import view_detached_error
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, TensorBase, tensor_of
 from ..layers.conjugate_views import bits_of, showing, take_memory
@@ -22,7 +23,7 @@ from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL
 from .gradients import _undeletable
 from .views import _follow
-from ..transforms import transforming
+from ..transforms import outer_history, transforming
 
 # %% ../../nbs/tensor/methods/08_detaching.ipynb #ef4420f2
 class Detaching:
@@ -51,16 +52,13 @@ class Detaching:
         if LOCAL.modes.inference:
             return self  # where there is no graph to leave
         if self._meta is not None and self._meta.base is not None:
-            raise RuntimeError(
-                "Can't detach views in-place. Use detach() instead. If you are using"
-                " DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as"
-                " True, gradients are views of DDP buckets, and hence detach_() cannot be called on"
-                " these gradients."
-            )
+            raise view_detached_error()
         node = self._node
-        if node.__class__ is AccumulateGrad: self._retire()
+        outer = outer_history(self) if node is not None and LOCAL.modes.transforms else None
+        if outer is not None: pass
+        elif node.__class__ is AccumulateGrad: self._retire()
         elif node is not None and not self.is_leaf: JOURNAL.cut(node)
-        self._node = None
+        self._node = outer
         if node is not None and self._meta is not None and self._meta.views is not None:
             _follow(self)
         return self
@@ -83,6 +81,7 @@ class Data:
         out._meta = meta = TensorExtras()
         meta.version = JOURNAL.apart(out._memory)
         if self._meta is not None: meta.inference = self._meta.inference
+        if LOCAL.modes.transforms and self._node is not None: out._node = outer_history(self)
         return out
 
     @data.deleter

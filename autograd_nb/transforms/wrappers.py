@@ -17,6 +17,7 @@ from ..layers.conjugate_views import BITS
 from autograd_nb.transforms.facades import (
     BatchedArray, control_flow_error, escaped_error, item_error
 )
+from ..graph.errors import view_detached_error
 
 # %% ../../nbs/transforms/02_wrappers.ipynb #223ed105
 class Wrapper:
@@ -47,8 +48,8 @@ class Wrapper:
 
     @property
     def data(self):
-        if not self._level.alive: return self._value.data
-        raise RuntimeError(f'accessing `data` under {self._level.title} transform is not allowed')
+        "What is inside: of the level nothing is left, and the levels below it still follow."
+        return self._value if self._level.alive else self._value.data
 
     @data.setter
     def data(self, value):
@@ -96,7 +97,15 @@ class _Leaving:
         )
 
     def detach_(self):
-        raise refused('detach_')
+        "Become what is inside, as `data` shows it."
+        if '_view' in self.__dict__: raise view_detached_error()
+        inner, self._meta = self._value, self._value._meta
+        self.__dict__.clear()
+        self.__class__ = inner.__class__
+        self.__dict__.update(inner.__dict__)
+        if inner.__class__ not in WRAPPERS:
+            self._memory, self._node = inner._memory, inner._node
+        return self
 
     @property
     def _version(self): return self._value._version
@@ -135,6 +144,14 @@ class BatchedKind(Wrapper):
         return f'BatchedTensor(lvl={self._level.depth}, bdim={as_given(self)[1]}, '
 
     def detach(self): return batched(self._value.detach(), self._level)
+
+    def detach_(self):
+        raise view_detached_error()  # each example is a view
+
+    @property
+    def data(self):
+        if not self._level.alive: return self._value.data
+        raise RuntimeError('accessing `data` under vmap transform is not allowed')
 
     def stride(self, dim=None):
         strides = self._value.stride()[1:]

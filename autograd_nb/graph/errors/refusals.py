@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['leaf_error', 'inference_write_error', 'inference_error', 'argument_error', 'not_float_error', 'numpy_error',
            'assigned_error', 'fits_error', 'result_type_error', 'statement', 'overlap_error', 'own_copy',
-           'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU', 'no_gpu_error']
+           'view_detached_error', 'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU',
+           'no_gpu_error']
 
 # %% ../../../nbs/graph/errors/05_refusals.ipynb #5e0a04im
 import linecache
@@ -192,6 +193,15 @@ def own_copy(tensor, words):
         ),
         tensor,
         instead=f'{name} = {name}.clone() before the write',
+    )
+
+def view_detached_error():
+    "PyTorch's error for taking a view out of the graph in place."
+    return RuntimeError(
+        "Can't detach views in-place. Use detach() instead. If you are using"
+        ' DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True,'
+        ' gradients are views of DDP buckets, and hence detach_() cannot be called on these'
+        ' gradients.'
     )
 
 # %% ../../../nbs/graph/errors/05_refusals.ipynb #18bc8670

@@ -212,6 +212,104 @@ x=R(2); r=[grad(lambda x: f(x,make))(x) for make in kinds]
 
 r=grad(lambda x: x.data.sum())(R(3))
 
+f=lambda v: v.t().view(-1); r=vmap(f)(R(2,2,2))
+
+f=lambda v: v.t().view(-1); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: v.t().view(-1); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: v.t().view(-1); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: v.t().view(-1); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: v.t().view(-1); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: v.t().view(-1); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
+f=lambda v: v.view(-1); r=vmap(f)(R(2,2,2))
+
+f=lambda v: v.view(-1); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: v.view(-1); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: v.view(-1); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: v.view(-1); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: v.view(-1); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: v.view(-1); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
+f=lambda v: (v*2).view(-1); r=vmap(f)(R(2,2,2))
+
+f=lambda v: (v*2).view(-1); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: (v*2).view(-1); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: (v*2).view(-1); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: (v*2).view(-1); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: (v*2).view(-1); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: (v*2).view(-1); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
+f=lambda v: v.expand(2,2,2).view(8); r=vmap(f)(R(2,2,2))
+
+f=lambda v: v.expand(2,2,2).view(8); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: v.expand(2,2,2).view(8); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: v.expand(2,2,2).view(8); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: v.expand(2,2,2).view(8); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: v.expand(2,2,2).view(8); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: v.expand(2,2,2).view(8); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=vmap(f)(R(2,2,2))
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: v.t().view_as(torch.ones(4)); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
+f=lambda v: v.contiguous().view(-1); r=vmap(f)(R(2,2,2))
+
+f=lambda v: v.contiguous().view(-1); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: v.contiguous().view(-1); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: v.contiguous().view(-1); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: v.contiguous().view(-1); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: v.contiguous().view(-1); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: v.contiguous().view(-1); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
+f=lambda v: v.t().reshape(-1); r=vmap(f)(R(2,2,2))
+
+f=lambda v: v.t().reshape(-1); r=vmap(f,in_dims=1)(R(2,2,2))
+
+f=lambda v: v.t().reshape(-1); r=vmap(f,in_dims=2)(R(2,2,2))
+
+f=lambda v: v.t().reshape(-1); r=jvp(f,(R(2,2),),(R(2,2,seed=1),))
+
+f=lambda v: v.t().reshape(-1); r=vmap(lambda v: vjp(f,v)[0])(R(2,2,2))
+
+f=lambda v: v.t().reshape(-1); r=vmap(vmap(f,in_dims=1),in_dims=3)(R(2,2,2,2))
+
+f=lambda v: v.t().reshape(-1); r=vjp(lambda v: vmap(f)(v), R(2,2,2))[0]
+
 r=grad(lambda w: grad(lambda v: (v.data*v*w).sum())(w).sum())(R(3))
 
 r=grad(lambda w: grad(lambda v: ((v*w).data*v).sum())(w).sum())(R(3))

@@ -484,6 +484,31 @@ def test_the_graph_is_seen_as_pytorch_s(call):
         assert tried(torch) == tried(pytorch)
 
 
+# call -> the shapes of its leaves
+ORDERS = {
+    "F.linear(a, b, c)": [(4, 3), (2, 3), (2,)], "F.linear(a, b)": [(4, 3), (2, 3)], "F.linear(F.relu(F.linear(a, b, c)), d, e)": [(4, 3), (2, 3), (2,), (2, 2), (2,)], "torch.addmm(a, b, c)": [(2, 2), (2, 3), (3, 2)], "a @ b + c": [(2, 3), (3, 2), (2,)],
+    "c + a @ b": [(2, 3), (3, 2), (2,)], "torch.addmv(a, b, c)": [(2,), (2, 3), (3,)], "torch.baddbmm(a, b, c)": [(1, 2, 2), (1, 2, 3), (1, 3, 2)], "F.conv1d(a, b, c)": [(1, 2, 5), (3, 2, 2), (3,)], "F.conv_transpose2d(a, b, c)": [(1, 2, 5, 5), (2, 3, 2, 2), (3,)],
+    "F.rms_norm(a, (3,), b)": [(4, 3), (3,)], "a * b + c * a": [(2,), (2,), (2,)], "torch.lerp(a, b, c)": [(2,), (2,), (2,)], "torch.where(a > 0.4, b, c)": [(2,), (2,), (2,)], "torch.stack([a, b, c])": [(2,), (2,), (2,)], "F.mse_loss(a, b)": [(2,), (2,)],
+    "F.bilinear(a, b, c, d)": [(2, 3), (2, 3), (2, 3, 3), (2,)], "F.scaled_dot_product_attention(a, b, c)": [(1, 1, 2, 2)] * 3, "torch.linalg.solve(a, b)": [(2, 2), (2, 2)], "torch.cdist(a, b)": [(2, 3), (2, 3)], "F.prelu(a, b)": [(2, 3), (1,)],
+    "torch.rnn_tanh_cell(a, b, c, d, e, f)": [(2, 3), (2, 2), (2, 3), (2, 2), (2,), (2,)], "torch.gru_cell(a, b, c, d, e, f)": [(2, 3), (2, 2), (6, 3), (6, 2), (6,), (6,)], "torch.lstm_cell(a, (b, b), c, d, e, f)[0]": [(2, 3), (2, 2), (8, 3), (8, 2), (8,), (8,)],
+}
+
+
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("call", ORDERS)
+def test_hooks_of_leaves_run_in_pytorch_s_order(call, kind):
+    pytorch = pytest.importorskip("torch")
+
+    def ran(lib):
+        leaves, log = {n: (lib.arange(float(np.prod(s))).view(s) + 1).div_(10).requires_grad_() for n, s in zip("abcdef", ORDERS[call])}, []
+        for name, t in leaves.items():
+            getattr(t, kind)(lambda g, name=name: log.append(name))
+        eval(call, dict(torch=lib, F=lib.nn.functional, **leaves)).sum().backward()
+        return "".join(log)
+
+    assert ran(torch) == ran(pytorch)
+
+
 def test_hooks_of_linear_get_their_gradients_in_the_order_of_next_functions():
     x, w, b = torch.ones(1, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True), torch.ones(3, requires_grad=True)
     node, seen = torch.nn.functional.linear(x, w, b).grad_fn, []

@@ -263,6 +263,34 @@ def test_edges_of_results_in_another_dtype(makes):
     agree("a = torch.tensor([1.0, 2.0], requires_grad=True)", f"b = {makes}", "d = b.grad_fn._input_metadata[0].shape", "e = torch.autograd.graph.get_gradient_edge(b)", "c, = torch.autograd.grad(b.abs().sum(), e, allow_unused=True)")
 
 
+@pytest.mark.parametrize("kept", ["c.retain_grad()", "c.requires_grad"])
+def test_edges_as_inputs_leave_the_gradient_where_it_is_retained(kept):
+    agree(f"a = {VECTOR}", "c = a * 2", kept, "d = (c * c).sum()", "torch.autograd.backward(d, inputs=[torch.autograd.graph.get_gradient_edge(c)])")
+
+
+@pytest.mark.parametrize("value", ["b.sum()", "b[0]", "0.5"])
+@pytest.mark.parametrize("use", ["c.logsumexp(0)", "(c * c).sum()", "c.exp()"])
+def test_what_was_filled_has_a_gradient_without_history(use, value):
+    agree(f"a = {VECTOR}", f"b = {VECTOR}", "c = a.sum() * 2", f"c.fill_({value})", f"d = {use} * 2", "d.backward(create_graph=True)")
+
+
+@pytest.mark.parametrize("call", ["lambda v: v + 1, b", "lambda v, w: w + 1, b, a", "lambda v, w: w * 2, a, b", "lambda v: v[0] + 1, [b]", "lambda v: b + 1, a"])
+@pytest.mark.parametrize("mode", ["torch.enable_grad()", "torch.no_grad()", "torch.inference_mode()"])
+def test_checkpoints_keep_no_inference_tensors(call, mode):
+    agree(f"a = {VECTOR}", "with torch.inference_mode(): b = a * 2", f"with {mode}: c = torch.utils.checkpoint.checkpoint({call}, use_reentrant=False)")
+
+
+@pytest.mark.parametrize("call", ["torch.addcmul(a, a, b)", "a * b", "a[1:] * b", "b * b", "b.exp()", "torch.lerp(a[1:], b, a[1:])", "a[1:].clone().mul_(b)", "a[1:] @ b", "b.sin()", "torch.addcdiv(a[1:], b, a[1:])", "torch.hypot(a, b)", "a ** b"])
+def test_nothing_is_packed_for_views_that_no_gradient_reaches(call):
+    hooks = "torch.autograd.graph.saved_tensors_hooks(noting('pack', lambda t: t), noting('unpack', lambda t: t))"
+    agree(f"a = {VECTOR}", "with torch.no_grad(): b = a[1:]", f"with {hooks}: c = {call}", "c.sum().backward()")
+
+
+@pytest.mark.parametrize("written", ["a", "b"])
+def test_values_for_gradients_that_reach_nothing_may_be_overwritten(written):
+    agree(f"a = {VECTOR}", "with torch.no_grad(): b = a.view(-1)", f"with torch.autograd.graph.allow_mutation_on_saved_tensors(): q = b * a; {written}.detach().mul_(2); q.sum().backward()")
+
+
 # Small ones that stand for a kind ------------------------------------------------------------------------------
 
 

@@ -142,6 +142,9 @@ def test_kinds_that_an_operation_is_not_for(name):
 def test_ternary_kinds():
     for dtype in DTYPES:
         same(lambda T: T.lerp(operand(T, dtype), operand(T, dtype), 0.5))
+        for weight in (1, 0.5):
+            same(lambda T, weight=weight: operand(T, dtype).lerp_(operand(T, dtype), weight))
+        same(lambda T: operand(T, dtype).lerp_(operand(T, dtype), operand(T, dtype)))
         same(lambda T: T.addcdiv(operand(T, dtype), operand(T, dtype), operand(T, dtype)))
         same(lambda T: T.lerp(operand(T, "float32"), operand(T, dtype), 0.5))
 

@@ -145,13 +145,14 @@ def view(input, *shape, size=None, dtype=None):
     out, whole = _reshape(input, shape=_resolved(input, shape)), input._memory
     part = out._memory.base
     if part is not None and (part is whole or part is whole.base): return out
-    if (
-        whole.size
-        and input.__class__ not in WRAPPERS
-        and not np.may_share_memory(out._memory, whole)
-    ):
+    if whole.size and not np.may_share_memory(_unwrapped(out), _unwrapped(input)):
         raise view_size_error(input)
     return out
+
+def _unwrapped(x):
+    "The memory of `x`, of all examples that it stands for inside of transforms."
+    while x.__class__ in WRAPPERS: x = x._value
+    return x._memory
 
 @forms('method')
 def view_as(input, other):

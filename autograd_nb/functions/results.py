@@ -23,7 +23,7 @@ from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL, announce
 from ..ops.shape import pointwise
 from ..outputs import APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
-from ..transforms import KINDS
+from ..transforms import KINDS, at, innermost
 
 # %% ../../nbs/tensor/functions/02_results.ipynb #3c1f4c49
 def history_error(name):
@@ -45,6 +45,24 @@ def refuse_history(name, out, args):
 
 bind(refuse_history=refuse_history)
 
+def _refuse_followed(name, values):
+    "Raise PyTorch's error if a transform follows one of the tensors among `values`."
+    values = [v for a in values for v in (a if isinstance(a, (tuple, list)) else (a,))]
+    level, name = innermost(values), name.removesuffix('_with_dim')
+    if level is None: return
+    kind = next(v.__class__ for v in values if at(v, level))
+    if kind is KINDS['Batched']:
+        raise RuntimeError(
+            f'Batching rule not implemented for aten::{name}.out; the fallback path doesn\'t work'
+            ' on out= or view ops.'
+        )
+    if kind is KINDS['Dual']:
+        raise NotImplementedError(
+            f'Trying to use forward AD with {name}_out that does not support it because it is an'
+            ' out= function'
+        )
+    if LOCAL.modes.grad: raise history_error(name)
+
 # %% ../../nbs/tensor/functions/02_results.ipynb #fadd231c
 def into(out, result, name=None, given=None):
     """Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`. `name` is
@@ -60,13 +78,9 @@ def into(out, result, name=None, given=None):
             raise TypeError(f'expected tuple of {len(result)} elements but got {len(out)}')
         for o, r in zip(out, result): results.append(into(o, r, name, given))
         return kind(results) if kind is tuple else kind(*results)
-    if LOCAL.modes.transforms and (out.__class__ in WRAPPERS or result.__class__ in WRAPPERS):
-        if KINDS['Dual'] in (out.__class__, result.__class__):
-            raise NotImplementedError(
-                'Trying to use forward AD with an operation that does not support it because it is'
-                ' an out= function'
-            )
-        return out.copy_(result)
+    if LOCAL.modes.transforms:
+        _refuse_followed(name, (out, result, *given.values()))
+        if out.__class__ in WRAPPERS or result.__class__ in WRAPPERS: return out.copy_(result)
     if not isinstance(out, TensorBase):
         raise argument_error(name, 'out', 'Tensor', type(out).__name__)
     if out._node is not None or result._node is not None:

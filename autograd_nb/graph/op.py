@@ -157,17 +157,18 @@ class Definition(Signature):
         # `kernel(*arrays, **statics)` computes the operation on bare arrays; `definition` is the
         # same, whatever faster kernel is registered later
         self.definition = self.kernel = ufunc or signature
-        self.rules, self.positions = {}, ()  # input -> Rule; the inputs that have one, in order
+        self.rules, self.positions = {}, ()  # input -> Rule; the inputs that have one
         self.classes = {}  # node classes, made on first use
         self.read(signature)
 
     def vjp(self, **rules):
         """Give the derivative rules: for each named input a function of the incoming gradient `g`
-        and of whatever its further parameter names ask for.
+        and of whatever its further parameter names ask for. Gradients go on in the order of the
+        rules.
         """
         for name, rule in rules.items():
             self.rules[self.params.index(name)] = Rule(self, name, rule)
-        self.positions = tuple(sorted(self.rules))
+        self.positions = tuple(self.rules)
         return self
 
 

@@ -132,7 +132,7 @@ def variant(op, name, positions, flavour=None):
         **LAYERS.rules(op, name, positions, FLAVOURS[flavour]),
     )
     if not op.variadic:
-        members.update(positions=positions, arity=max(base.arity, positions[-1] + 1))
+        members.update(positions=positions, arity=max(base.arity, max(positions) + 1))
     found = type(name, (base,), dict(__slots__=(), __module__=__name__, **members))
     op.classes[key] = found
     return found

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'Packed', 'restored', 'packed_class', 'restored_node', 'note_hooked', 'Saved', 'kept_inputs', 'has_edge',
-           'is_bare', 'packing_order', 'pack', 'saved_attribute', 'names_of', 'SavedTensor']
+           'is_bare', 'packing_order', 'asked_for', 'pack', 'saved_attribute', 'names_of', 'SavedTensor']
 
 # %% ../../nbs/layers/05_saved.ipynb #2e3ca4e1
 import functools
@@ -13,7 +13,7 @@ from ..arrays.numpy_backend import is_array, storage_of, sum_to
 from ..graph.rules import all_fields, unique
 from ..graph.errors import freed_error
 from ..graph.modes import DERIVED, LAYERS, LOCAL, Layer, add_field, next_sequence_number
-from ..graph.node import Node, TensorBase, added_to, shape_at, tensor_like
+from ..graph.node import Node, TensorBase, Unreached, added_to, shape_at, tensor_like
 from .hooks import run_posthooks
 from .versions import JOURNAL
 
@@ -242,6 +242,17 @@ def packing_order(cls):
     names = {slot: name for name, slot in aliases.items()}
     return sorted(cls.fields, key=lambda f: (cls.links[f] == 'out', names.get(f) or f))
 
+def asked_for(node, op, fields):
+    "The fields, without operands that one rule alone asks for, whose gradient goes on to no node."
+    edges, rules = node.edges(), op.rules
+    if op.variadic or len(rules) == 1 or Unreached not in map(type, edges): return fields
+    missed = {p for p, e in zip(node.positions, edges) if e.__class__ is Unreached}
+    askers = {f: [p for p in rules if f in rules[p].needs] for f in fields}
+    return [
+        f for f in fields
+        if node.links[f] == 'out' or len(askers[f]) > 1 or missed.isdisjoint(askers[f])
+    ]
+
 def pack(node, op, args, outputs, modes):
     "Hand the saved arrays of a new node to the pack function of the mode."
 
@@ -256,8 +267,12 @@ def pack(node, op, args, outputs, modes):
         return Packed(source, modes.saving, node)
 
     plain = modes.saving.__class__ is tuple  # checkpoints count as the rules do
+    asked = asked_for(node, op, node.fields)
     for field in packing_order(type(node)) if plain else node.fields:
         value, link = getattr(node, field), node.links[field]
+        if field not in asked:
+            setattr(node, field, value.copy())  # for a gradient that is dropped, whatever it is
+            continue
         if link == 'out': source = outputs if op.outputs != 1 else outputs[0]
         else: source = args if op.variadic else args[link]
         setattr(

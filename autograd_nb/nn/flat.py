@@ -211,7 +211,7 @@ def affine_grid_generator(theta, size, align_corners):
 # %% ../../nbs/nn/07_flat.ipynb #d22ce8ce
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     "One step of an LSTM."
-    return _lstm_step(_F.linear(input, w_ih, b_ih) + _F.linear(hx[0], w_hh, b_hh), hx[1])
+    return _lstm_step(_F.linear(hx[0], w_hh, b_hh) + _F.linear(input, w_ih, b_ih), hx[1])
 
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     "One step of a GRU."
@@ -219,11 +219,11 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     "One step of a plain recurrent network."
-    return _rnn_step(_F.linear(input, w_ih, b_ih) + _F.linear(hx, w_hh, b_hh), _F.tanh)
+    return _rnn_step(_F.linear(hx, w_hh, b_hh) + _F.linear(input, w_ih, b_ih), _F.tanh)
 
 def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     "One step of a plain recurrent network with rectifiers."
-    return _rnn_step(_F.linear(input, w_ih, b_ih) + _F.linear(hx, w_hh, b_hh), _F.relu)
+    return _rnn_step(_F.linear(hx, w_hh, b_hh) + _F.linear(input, w_ih, b_ih), _F.relu)
 
 def _loss(name, count):
     function = getattr(_F, name)

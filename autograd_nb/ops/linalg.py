@@ -289,9 +289,9 @@ def linear(x, weight, bias=None):
 
 # %% ../../nbs/ops/04_linalg.ipynb #b3cd68cb
 linear.vjp(
+    bias=lambda g: g if len(g.shape) == 1 else sum(rows(g), dim=0),
     x=lambda g, weight: matmul(g, weight),
     weight=lambda g, x: outer_product(g, x) if len(x.shape) == 1 else mm(t(rows(g)), rows(x)),
-    bias=lambda g: g if len(g.shape) == 1 else sum(rows(g), dim=0),
 )
 
 def _rows(a):

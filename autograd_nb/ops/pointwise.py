@@ -279,7 +279,7 @@ def filled_with(x, value):
     return out
 
 filled_with.vjp(
-    x=lambda g: zero(g),
+    x=lambda g: zeros_for(g),
     value=lambda g, value_shape, value_dtype: unbroadcast(
         g, (tuple(value_shape), np_dtype(value_dtype))
     ),

@@ -256,7 +256,9 @@ class Backward:
         if meta.grad.__class__ is not GradBox:
             box = GradBox()
             box.grad, meta.grad = meta.grad, box
-            hooks_of(self.grad_fn).retained[self.output_nr] = weakref.ref(box)
+            retained, nr = hooks_of(self.grad_fn).retained, self.output_nr
+            # what stands for an edge leaves the place to the tensor itself
+            if nr not in retained or retained[nr]() is None: retained[nr] = weakref.ref(box)
 
     @property
     def retains_grad(self):

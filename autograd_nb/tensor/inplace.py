@@ -117,7 +117,7 @@ def _with_product(ufunc):
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #ddf512f4
 def _lerp(array, modes, end, weight):
-    if not isinstance(end, TensorBase): raise TypeError
+    if not isinstance(end, TensorBase) or array.dtype.kind != 'f': raise TypeError
     end, weight = _beside(array, end, modes), _beside(array, weight, modes)
     near = abs(weight) < 0.5  # to the array: PyTorch counts from there, and else from the end
     if weight.ndim:
@@ -320,7 +320,8 @@ def _refuse_wider(x, args, name):
     """Raise PyTorch's error if the dtype in which `x` and its arguments meet does not fit into `x`:
     PyTorch looks at that before it asks what the operation is for.
     """
-    if name[:-1] in COMPARED or not all(map(is_value, args)): return
+    unpromoted = name == 'lerp_' or name[:-1] in COMPARED
+    if unpromoted or not all(map(is_value, args)): return
     have, want = F._common(x, *args), FROM_NUMPY[x._array.dtype]
     if RANK[have.category] > RANK[want.category]:
         raise result_type_error(x, TYPE_NAMES[have.name], F._type_name(x))

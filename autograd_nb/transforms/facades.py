@@ -6,8 +6,6 @@
 __all__ = ['BatchedArray', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error']
 
 # %% ../../nbs/transforms/01_facades.ipynb #5e2a00im
-from numpy import ndarray
-
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.topics import take_topics
 
@@ -104,9 +102,7 @@ class _Flags:
         self.value = value
 
     @property
-    def c_contiguous(self):
-        array = self.value._array
-        return array.flags.c_contiguous if array.__class__ is ndarray else True
+    def c_contiguous(self): return self.value._array.flags.c_contiguous
 
 def item_error():
     return RuntimeError(

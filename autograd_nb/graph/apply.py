@@ -174,8 +174,7 @@ def make_node(call):
     edge.
     """
     op, edges = call.op, [a._node if isinstance(a, TensorBase) else None for a in call.args]
-    n = len(edges)
-    positions = tuple([i for i in op.positions if i < n and edges[i] is not None])
+    positions = tuple([i for i in op.positions if i < len(edges) and edges[i] is not None])
     if op.variadic: positions = op.positions if edges.count(None) < len(edges) else ()
     if not positions: return None
     name = op.node(*[call.options[s] for s in op.statics]) if callable(op.node) else op.node

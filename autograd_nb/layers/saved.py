@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'Packed', 'restored', 'packed_class', 'restored_node', 'note_hooked', 'Saved', 'kept_inputs', 'has_edge',
-           'is_bare', 'packing_order', 'asked_for', 'pack', 'saved_attribute', 'names_of', 'SavedTensor']
+           'is_bare', 'asked_for', 'packing_order', 'pack', 'saved_attribute', 'names_of', 'SavedTensor']
 
 # %% ../../nbs/layers/05_saved.ipynb #2e3ca4e1
 import functools
@@ -234,14 +234,7 @@ def is_bare(a):
 
 NUMBERS = {float, int, bool, type(None)}
 
-# %% ../../nbs/layers/05_saved.ipynb #661ce32e
-@functools.cache
-def packing_order(cls):
-    "The fields of a node class in the order in which PyTorch saves them: by name, results last."
-    aliases = cls.__new__(cls).aliases  # of any node of the class
-    names = {slot: name for name, slot in aliases.items()}
-    return sorted(cls.fields, key=lambda f: (cls.links[f] == 'out', names.get(f) or f))
-
+# %% ../../nbs/layers/05_saved.ipynb #75bd1b42
 def asked_for(node, op, fields):
     "The fields, without operands that one rule alone asks for, whose gradient goes on to no node."
     edges, rules = node.edges(), op.rules
@@ -252,6 +245,14 @@ def asked_for(node, op, fields):
         f for f in fields
         if node.links[f] == 'out' or len(askers[f]) > 1 or missed.isdisjoint(askers[f])
     ]
+
+# %% ../../nbs/layers/05_saved.ipynb #661ce32e
+@functools.cache
+def packing_order(cls):
+    "The fields of a node class in the order in which PyTorch saves them: by name, results last."
+    aliases = cls.__new__(cls).aliases  # of any node of the class
+    names = {slot: name for name, slot in aliases.items()}
+    return sorted(cls.fields, key=lambda f: (cls.links[f] == 'out', names.get(f) or f))
 
 def pack(node, op, args, outputs, modes):
     "Hand the saved arrays of a new node to the pack function of the mode."

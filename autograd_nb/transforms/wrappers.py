@@ -145,14 +145,6 @@ class BatchedKind(Wrapper):
 
     def detach(self): return batched(self._value.detach(), self._level)
 
-    def detach_(self):
-        raise view_detached_error()  # each example is a view
-
-    @property
-    def data(self):
-        if not self._level.alive: return self._value.data
-        raise RuntimeError('accessing `data` under vmap transform is not allowed')
-
     def stride(self, dim=None):
         strides = self._value.stride()[1:]
         return strides if dim is None else strides[dim]
@@ -180,7 +172,15 @@ class BatchedKind(Wrapper):
 
 # %% ../../nbs/transforms/02_wrappers.ipynb #60ce6866
 class _Refused:
-    "What would look at single numbers."
+    "What would look at single numbers, or leave the history of one example."
+
+    def detach_(self):
+        raise view_detached_error()  # each example is a view
+
+    @Wrapper.data.getter
+    def data(self):
+        if not self._level.alive: return self._value.data
+        raise RuntimeError('accessing `data` under vmap transform is not allowed')
 
     def item(self):
         raise item_error()

@@ -49,9 +49,10 @@ def leaf(made, requires_grad):
         raise argument_error(None, 'requires_grad', 'bool', type(requires_grad).__name__)
     return made._as_leaf() if requires_grad else made
 
-def _finish(array, requires_grad, index=None):
+def _finish(array, requires_grad, index=None, pin_memory=False):
     out = tensor_like(array)
     if index is not None: out = placed(out, index)
+    if pin_memory: out = out.pin_memory()
     constant_input(out)
     if requires_grad is False: return out
     if requires_grad is True and not (
@@ -318,8 +319,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     dtype, index = _settled(dtype, device)
     array = _array_of(data, dtype)
     if device_or_default(device) is None: index = index_like(array)
-    if pin_memory: array = tensor_like(array).pin_memory()._array
-    return _finish(array, requires_grad, index)
+    return _finish(array, requires_grad, index, pin_memory)
 
 # %% ../nbs/tensor/04_creation.ipynb #3a624d23
 def as_tensor(data, dtype=None, device=None):
@@ -403,10 +403,13 @@ def from_dlpack(ext):
         return tensor_like(Device.library.from_dlpack(ext))
     return from_numpy(np.from_dlpack(ext))
 
-def scalar_tensor(s, *, dtype=None, layout=None, device=None, requires_grad=False):
+def scalar_tensor(
+    s, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
     "A 0-d tensor, of the default dtype unless another is given."
     return tensor(
-        s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+        s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad,
+        pin_memory=pin_memory,
     )
 
 # %% ../nbs/tensor/04_creation.ipynb #eb936b3a
@@ -474,8 +477,8 @@ def _filled(function):
                 )
         not_negative(size)
         make = function if index is None else getattr(device_xp, function.__name__)
-        made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
-        if pin_memory: made = made.pin_memory()
+        made = make(size, _kind_of(dtype, out).numpy)
+        made = _finish(made, requires_grad, index, pin_memory)
         if order is not None: made = _in_format(made, order)
         return made if out is None else into(out, made, function.__name__)
 
@@ -505,7 +508,10 @@ _full_of_ones.__name__ = 'ones'
 
 zeros, ones, empty = _filled(np.zeros), _filled(_full_of_ones), _filled(_blank)
 
-def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+def full(
+    size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+    pin_memory=False,
+):
     """A tensor of the given size filled with one number, whose kind decides the dtype if none is
     given.
     """
@@ -518,12 +524,14 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
                 ' number out, with .item().'
             )
         fill_value = fill_value.item()
+    if not FITS['Number'](fill_value):
+        raise argument_error('full', 'fill_value', 'Number', type_name(fill_value), 2)
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
     if not isinstance(size, (tuple, list)):
         raise argument_error('full', 'size', 'tuple of ints', type(size).__name__, 1)
     size = not_negative(sizes_of((size,)))
     made = _library(index).full(size, fitting(fill_value, kind), kind)
-    return into(out, _finish(made, requires_grad, index))
+    return into(out, _finish(made, requires_grad, index, pin_memory))
 
 # %% ../nbs/tensor/04_creation.ipynb #cb474415
 _AS_IT_LIES = None, preserve_format
@@ -543,7 +551,8 @@ def _laid_out_as(array, dtype, function):
 # %% ../nbs/tensor/04_creation.ipynb #4cc98af9
 def _like(function):
     def make(
-        input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None
+        input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None,
+        pin_memory=False,
     ):
         dtype, index = _settled(dtype, device)
         if device is None: index = index_like(input._array)
@@ -556,8 +565,9 @@ def _like(function):
             )
         own = (dtype or FROM_NUMPY[input._array.dtype]).numpy
         if memory_format in _AS_IT_LIES and _lies_otherwise(input._array, own):
-            return _finish(_laid_out_as(input._array, own, function), requires_grad, index)
-        made = _finish(make(input._array.shape, own), requires_grad, index)
+            made = _laid_out_as(input._array, own, function)
+            return _finish(made, requires_grad, index, pin_memory)
+        made = _finish(make(input._array.shape, own), requires_grad, index, pin_memory)
         return _in_format(made, memory_format)
 
     make.__name__ = make.__qualname__ = function.__name__ + '_like'
@@ -568,9 +578,11 @@ zeros_like, ones_like, empty_like = _like(np.zeros), _like(_full_of_ones), _like
 
 # %% ../nbs/tensor/04_creation.ipynb #25eb031d
 def full_like(
-    input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None
+    input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False,
+    memory_format=None, pin_memory=False,
 ):
     "One number repeated, with the shape and dtype of `input`."
+    if dtype is not None: dtype = dtype_of(dtype)
     if input.__class__ in WRAPPERS:
         return like(
             input,
@@ -587,25 +599,26 @@ def full_like(
     ):
         out = _laid_out_as(input._array, own, _blank)
         out.fill(fill_value)
-        return _finish(out, requires_grad, None)
+        return _finish(out, requires_grad, None, pin_memory)
     made = full(
         input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype],
-        device=device or input.device, requires_grad=requires_grad,
+        device=device or input.device, requires_grad=requires_grad, pin_memory=pin_memory,
     )
     return _in_format(made, memory_format)
 
 # %% ../nbs/tensor/04_creation.ipynb #727c3696
-def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+def eye(
+    n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+    pin_memory=False,
+):
     "Ones on the diagonal, zeros elsewhere."
     dtype, index = _settled(dtype, device, out)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(
             f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}'
         )
-    return into(
-        out,
-        _finish(_library(index).eye(n, m, dtype=_kind_of(dtype, out).numpy), requires_grad, index),
-    )
+    made = _library(index).eye(n, m, dtype=_kind_of(dtype, out).numpy)
+    return into(out, _finish(made, requires_grad, index, pin_memory))
 
 # %% ../nbs/tensor/04_creation.ipynb #a83ab1cc
 def _in_shape_of(out, numbers):
@@ -645,13 +658,13 @@ def _refuse_range(start, end, step):
 
 # %% ../nbs/tensor/04_creation.ipynb #f5b76e68
 def arange(
-    start=None, end=None, step=1, *, out=None, dtype=None, layout=None, device=None,
-    requires_grad=False,
+    start=None, end=ABSENT, step=1, *, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False, pin_memory=False,
 ):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
     dtype, index = _settled(dtype, device, out)
     if layout is not None: _need_layout('arange', layout)
-    if end is None or start is None: start, end = 0, start if end is None else end
+    if end is ABSENT or start is None: start, end = 0, start if end is ABSENT else end
     if dtype is not None and dtype.category in ('bool', 'complex'):
         raise NotImplementedError(
             f'"arange_cpu" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
@@ -666,7 +679,7 @@ def arange(
         and -(2**62) < start <= end < 2**62
     ):
         values = _in_shape_of(out, np.arange(start, end, step, np.int64))
-        return into(out, _finish(values, requires_grad, index))
+        return into(out, _finish(values, requires_grad, index, pin_memory))
     start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
     if dtype is None and out is not None: dtype = out.dtype
@@ -688,7 +701,7 @@ def arange(
     places = _library(index).arange(n, dtype=np.int64 if whole else np.float64)
     values = start + places * step
     values = _in_shape_of(out, values.astype(dtype.numpy))
-    return into(out, _finish(values, requires_grad, index))
+    return into(out, _finish(values, requires_grad, index, pin_memory))
 
 # %% ../nbs/tensor/04_creation.ipynb #c903e5b6
 def _kind_between(function, start, end, dtype, out):
@@ -727,7 +740,8 @@ def _check_ends(function, start, end, steps):
 # %% ../nbs/tensor/04_creation.ipynb #1c351307
 @looped_over('start', 'end')
 def linspace(
-    start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
+    start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+    pin_memory=False,
 ):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device, out)
@@ -735,7 +749,7 @@ def linspace(
     start, end = map(_number, (start, end))
     d = _kind_between('linspace', start, end, dtype, out).numpy
     made = _evenly(start, end, steps, d, _library(index))
-    return into(out, _finish(_in_shape_of(out, made), requires_grad, index))
+    return into(out, _finish(_in_shape_of(out, made), requires_grad, index, pin_memory))
 
 def _evenly(start, end, steps, d, lib):
     "An array of `steps` numbers of dtype `d` from `start` to `end`."
@@ -765,9 +779,10 @@ def _evenly(start, end, steps, d, lib):
 @looped_over('start', 'end')
 def logspace(
     start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None,
-    requires_grad=False,
+    requires_grad=False, pin_memory=False,
 ):
     "`base` to the powers `linspace(start, end, steps)`."
+    if dtype is not None: dtype = dtype_of(dtype)
     _check_ends('logspace', start, end, steps)
     kind = _kind_between('logspace', start, end, dtype, out)
     start, end, base = map(_number, (start, end, base))
@@ -776,7 +791,7 @@ def logspace(
     exponents = _evenly(start, end, steps, wide.numpy, _library(_settled(wide, device, out)[1]))
     made = (base ** exponents).astype(kind.numpy)
     if steps > 1: refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
-    return into(out, _finish(_in_shape_of(out, made), requires_grad))
+    return into(out, _finish(_in_shape_of(out, made), requires_grad, None, pin_memory))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
 @forms('function', names='range')
@@ -786,11 +801,9 @@ def logspace(
     ' [start, end).'
 )
 def inclusive_range(
-    start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None,
-    requires_grad=False,
+    start, end, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
 ):
     "Numbers from `start` to `end`, which is included. Prefer `arange`."
-    if end is None: start, end = 0, start
     start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
     dtype, index = _settled(dtype, device, out)
@@ -805,31 +818,33 @@ def inclusive_range(
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def _check_triangle(name, row, col, dtype):
-    "Raise PyTorch's errors for a triangle that cannot be."
+    "The dtype, as ours. Raises PyTorch's errors for a triangle that cannot be."
     for side, n in (('row', row), ('col', col)):
         if n < 0: raise RuntimeError(f'{side} must be non-negative, got{n}')
+    dtype = int64 if dtype is None else dtype_of(dtype)
     if dtype not in (int32, int64):
         raise NotImplementedError(
             f'"{name}" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
         )
+    return dtype
 
-def tril_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
+def tril_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None, **options):
     "Row and column numbers of the lower triangle."
-    _check_triangle('tril_indices', row, col, dtype)
-    return _triangle(_under(row, col, offset), dtype, device)
+    dtype = _check_triangle('tril_indices', row, col, dtype)
+    return _triangle(_under(row, col, offset), dtype, device, **options)
 
-def triu_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
+def triu_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None, **options):
     "Row and column numbers of the upper triangle."
-    _check_triangle('triu_indices', row, col, dtype)
-    return _triangle(~_under(row, col, offset - 1), dtype, device)
+    dtype = _check_triangle('triu_indices', row, col, dtype)
+    return _triangle(~_under(row, col, offset - 1), dtype, device, **options)
 
 def _under(row, col, offset):
     "`numpy.tri` of truths, without its search for the smallest dtype of the numbers compared."
     return np.greater_equal.outer(np.arange(row), np.arange(-offset, col - offset))
 
-def _triangle(inside, dtype, device):
+def _triangle(inside, dtype, device, requires_grad=False, pin_memory=False):
     numbers = np.array(inside.nonzero(), dtype.numpy)
-    return placed(constant_input(tensor_like(numbers)), _check(dtype, device))
+    return _finish(numbers, requires_grad, _check(dtype, device), pin_memory)
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):
@@ -944,40 +959,44 @@ def _as_input(input, dtype, device):
     return dict(dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
 
 def rand_like(
-    input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
+    input, *, dtype=None, layout=None, device=None, requires_grad=False, generator=None,
+    memory_format=None, pin_memory=False,
 ):
     "`rand` with the shape and dtype of `input`."
-    if dtype is device is generator is memory_format is None and requires_grad is False:
+    usual = dtype is device is generator is memory_format is None
+    if usual and requires_grad is pin_memory is False:
         made = _drawn_like('uniform', input)
         if made is not None: return made
     if _fills(input, memory_format):
         draw = lambda made: made.uniform_(generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
-    made = _as_input(input, dtype, device)
-    return rand(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
+    made = dict(_as_input(input, dtype, device), generator=generator, pin_memory=pin_memory)
+    return rand(input._array.shape, requires_grad=requires_grad, **made)
 
 def randn_like(
-    input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
+    input, *, dtype=None, layout=None, device=None, requires_grad=False, generator=None,
+    memory_format=None, pin_memory=False,
 ):
     "`randn` with the shape and dtype of `input`."
-    if dtype is device is generator is memory_format is None and requires_grad is False:
+    usual = dtype is device is generator is memory_format is None
+    if usual and requires_grad is pin_memory is False:
         made = _drawn_like('normal', input)
         if made is not None: return made
     if _fills(input, memory_format):
         draw = lambda made: made.normal_(generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
-    made = _as_input(input, dtype, device)
-    return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
+    made = dict(_as_input(input, dtype, device), generator=generator, pin_memory=pin_memory)
+    return randn(input._array.shape, requires_grad=requires_grad, **made)
 
 # %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
 def randint(
     low=None, high=None, size=None, *, generator=None, out=None, dtype=int64, layout=None,
-    device=None, requires_grad=False,
+    device=None, requires_grad=False, pin_memory=False,
 ):
     "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
     if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
     elif high is None or low is None: low, high = 0, low if high is None else high
-    bare = generator is out is layout is device is None and requires_grad is False
+    bare = generator is out is layout is device is None and requires_grad is pin_memory is False
     if bare and dtype is int64 and low.__class__ is high.__class__ is int:
         low, high = check_bounds(low, high, dtype)
         size = not_negative(sizes_of((size,)))
@@ -992,23 +1011,26 @@ def randint(
         lambda shape: _chance(generator, index).integers(low, high, shape).astype(kind, copy=False),
         not_negative(sizes_of((size,))),
     )
+    if pin_memory: made = made.pin_memory()
     if out is None and requires_grad is False: return made
     return into(out, leaf(made, requires_grad))
 
 def randint_like(
-    input, low, high=None, *, dtype=None, device=None, requires_grad=False, memory_format=None
+    input, low, high=None, *, dtype=None, layout=None, device=None, requires_grad=False,
+    memory_format=None, pin_memory=False, generator=None,
 ):
     "`randint` with the shape and dtype of `input`."
     if high is None: low, high = 0, low
     if _fills(input, memory_format):
-        draw = lambda made: made.random_(low, high)
+        draw = lambda made: made.random_(low, high, generator=generator)
         return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
-    made = _as_input(input, dtype, device)
+    made = dict(_as_input(input, dtype, device), generator=generator, pin_memory=pin_memory)
     return randint(low, high, input._array.shape, requires_grad=requires_grad, **made)
 
 # %% ../nbs/tensor/04_creation.ipynb #c9f178f3
 def randperm(
-    n, *, generator=None, out=None, dtype=int64, layout=None, device=None, requires_grad=False
+    n, *, generator=None, out=None, dtype=int64, layout=None, device=None, requires_grad=False,
+    pin_memory=False,
 ):
     "The numbers 0 to n-1 in random order."
     if n < 0:
@@ -1035,7 +1057,9 @@ def randperm(
             else _chance(generator, index).permutation(n).astype(dtype.numpy, copy=False)
         )
 
-    return leaf(into(out, draw(permutations, ())), requires_grad)
+    made = draw(permutations, ())
+    if pin_memory: made = made.pin_memory()
+    return leaf(into(out, made), requires_grad)
 
 # %% ../nbs/tensor/04_creation.ipynb #426dde23
 def _check_deviation(std):

@@ -58,6 +58,7 @@ SHARED += '''\
 fft_fftn fft_hfftn fft_ifftn fft_ihfftn fft_irfftn fft_rfftn: Tensor input, ints[1]? s=None,
     ints[1]? dim=None, str? norm=None, *, out
 equal gcd_ is_same_size lcm_ ldexp_: Tensor input, Tensor other
+can_cast: dtype from_, dtype to
 cat concat concatenate stack: Tensors tensors, int dim=0, *, out
 frexp geqrf linalg_eig slogdet: Tensor input, *, Tensors[2] out=None
 special_airy_ai special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1
@@ -621,6 +622,19 @@ where: Tensor condition | Tensor condition, Tensor input, Tensor other, *, out |
     Number self, Tensor other | Tensor condition, Tensor input, Number other | Tensor condition,
     Number self, Number other
 xlogy_: Tensor input, Tensor other | Tensor input, Number other
+'''
+
+# %% ../nbs/tensor/15_signatures.ipynb #4213b52f
+OWN += '''\
+.bfloat16 .bool .byte .cdouble .cfloat .chalf .char .contiguous .cpu .double .float .half .int
+    .is_contiguous .long .short: *, memory_format? memory_format=None
+.is_pinned .pin_memory: device? device=None
+.is_set_to: Tensor tensor
+.normal_: float mean=0, float std=1, *, Generator? generator=None
+.random_: *, Generator? generator=None | int from, int to, *, Generator? generator=None | int to,
+    *, Generator? generator=None
+.resize_: ints size, *, memory_format? memory_format=None
+.uniform_: float from=0, float to=1, *, Generator? generator=None
 '''
 
 # %% ../nbs/tensor/15_signatures.ipynb #c4ea7e02

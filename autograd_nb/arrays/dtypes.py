@@ -266,8 +266,7 @@ def wrapped(value, dtype):
 # %% ../../nbs/arrays/01_dtypes.ipynb #8b84ddbf
 class finfo:
     """Limits of a floating `dtype` (the default one if left out): `eps`, `max`, `min`, `tiny`,
-    `smallest_normal`, `resolution`, `bits`.
-    """
+    `smallest_normal`, `resolution`, `bits`."""
 
     def __init__(self, type=None):
         d = type or _default[0]
@@ -278,8 +277,9 @@ class finfo:
             )
         info = ml_dtypes.finfo(d.to_real().numpy)
         self.bits, self.dtype = info.bits, d.to_real().name
-        for k in ('eps', 'max', 'min', 'tiny', 'smallest_normal', 'resolution'):
+        for k in ('eps', 'max', 'min', 'tiny', 'smallest_normal'):
             setattr(self, k, builtin_float(getattr(info, k)))
+        self.resolution = 10.0 ** -info.precision
 
     def __repr__(self):
         return (

@@ -210,7 +210,7 @@ def dim_of(dim, ndim):
     n = builtins.max(ndim, 1)
     if isinstance(dim, TensorBase) and dim._array.dtype.kind in 'iu' and not dim._array.ndim:
         dim = dim.item()
-    if not isinstance(dim, (int, np.integer)):
+    if dim.__class__ is bool or not isinstance(dim, (int, np.integer)):
         caller = _public_name(sys._getframe(1))
         raise argument_error(caller, 'dim', 'int', type(dim).__name__, 1)
     if not -n <= dim < n: raise dim_error(dim, ndim)

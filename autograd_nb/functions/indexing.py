@@ -12,6 +12,7 @@ import numpy as np
 
 from ..argument_types import type_name as kind_name
 from ..arrays.cupy_backend import is_on_device
+from ..arrays.dtypes import from_numpy_dtype
 from ..arrays.numpy_backend import is_array
 from .arguments import _op
 from ..graph.errors import kind_error, range_error
@@ -36,6 +37,10 @@ def _ragged(rows):
                     f'expected sequence of length {size} at dim {dim} (got {len(row)})'
                 )
         level, dim = [v for row in level for v in row] or [None], dim + 1
+    return _no_place()
+
+def _no_place():
+    "PyTorch's error for a tensor in a list that is an index, if it is not a single whole number."
     return TypeError('only integer tensors of a single element can be converted to an index')
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #e4f12350
@@ -80,7 +85,9 @@ def _bare(v):
     if not isinstance(v, TensorBase): return v
     escapes(v, 'a list that is an index')
     a = v._array
-    return v.item() if is_on_device(a) or a.__class__ is np.ndarray and a.size == 1 else a
+    if not is_array(a): return a
+    if a.size != 1 or a.dtype.kind not in 'biu': raise _no_place()
+    return v.item()
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #f00e6b40
 def _sequence_entry(i):
@@ -88,6 +95,7 @@ def _sequence_entry(i):
     if not is_array(i):
         try: i = np.asarray(_bare(i))
         except ValueError: raise _ragged(i) from None
+    elif i.dtype.kind not in 'biufc': from_numpy_dtype(i.dtype)  # which refuses it
     if i.dtype.kind == 'f': return i.astype(np.int64)  # [0.5] is [0]
     if i.dtype.kind == 'U': raise TypeError("new(): invalid data type 'str'")
     if i.dtype.kind == 'c':

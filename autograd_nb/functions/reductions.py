@@ -86,9 +86,9 @@ def _reduce(name):
             if dim is _every: return op(input, dim=None, keepdim=False)
             if dim.__class__ is int: return op(input, dim=dim, keepdim=False)
         if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
+        if dim.__class__ is builtins.bool: raise refused(name, (dim,), {}, True)
         if name[:3] == 'arg': refuse_kinds(input, 'b', f'{name}(): does not support bool input')
-        if dim is _every:
-            dim = None
+        if dim is _every: dim = None
         elif name == 'prod' and (dim is None or isinstance(dim, (tuple, list))):
             raise TypeError(
                 'prod() received an invalid combination of arguments - got'

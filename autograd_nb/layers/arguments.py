@@ -78,8 +78,7 @@ def from_user(self, told, *args, **statics):
     """`general`, after a look at what a user has passed. `told`: what was called, the function or a
     method; None: a sign.
     """
-    method = None if told is self.direct else told
-    if method is not None: args = tuple([a for a in args if a is not ABSENT])
+    if told is not None: args = tuple([a for a in args if a is not ABSENT])
     stack = LOCAL.modes.composed
     if stack is None or stack.epoch != LAYERS.epoch: stack = LOCAL.modes.stack()
     if stack.instead is not None:
@@ -91,7 +90,7 @@ def from_user(self, told, *args, **statics):
             if is_operand(a) and self.takes_number(i, a, args): continue
             if a is None and self.params[i] in self.optional: continue
         return unfit(self, told, i, args, statics)
-    if method is not None and len(args) != len(self.params): raise misused(self, method, args)
+    if len(args) != len(self.params) and not self.variadic: raise misused(self, told, args)
     return stack.ahead(self, args, statics)
 
 # %% ../../nbs/layers/23_arguments.ipynb #468aee49
@@ -102,19 +101,19 @@ def unfit(op, told, i, args, statics):
     if op.of_numbers and all(isinstance(a, (int, float, complex)) for a in args):
         first = tensor_like(constant(args[0], scalar_dtype(args[0]).numpy).copy())
         return op.from_user(told, LAYERS.constant(first), *args[1:], **statics)
-    if told is not None and told is not op.direct: raise misused(op, told, args) from None
-    raise unfit_operand(op, i, type(args[i]), args)
+    raise misused(op, told or op.direct, args) from None
 
-def misused(op, method, args):
-    "The error for the arguments of a method, which do not fit."
-    error = BOUND['refused'](method.__name__, args[1:], {}, True)
+def misused(op, told, args):
+    "The error for the arguments of a function or a method, which do not fit."
+    method = told is not op.direct
+    error = BOUND['refused'](told.__name__, args[method:], {}, method)
     if error is not None: return error
     for i, a in enumerate(args):
         if not isinstance(a, TensorBase): return unfit_operand(op, i, type(a), args)
-    most = len(op.params) - 1
+    most, given = len(op.params) - method, len(args) - method
     return TypeError(
-        f'{method.__name__}() takes {most} positional argument{"s" * (most != 1)} but'
-        f' {len(args) - 1} {"was" if len(args) == 2 else "were"} given'
+        f'{told.__name__}() takes {most} positional argument{"s" * (most != 1)} but'
+        f' {given} {"was" if given == 1 else "were"} given'
     )
 
 @added_to(Op)

@@ -61,9 +61,9 @@ def compile_source(source, title, scope):
 # %% ../../nbs/layers/00_codegen.ipynb #30a9a9bd
 RECORDING = '''
                       |def {name}({signature}):
+(function and not variadic) or method|    if excess: return general(me, {given}, *excess)
 function and differentiable|    if out is not None: refuse_history(op.name, out, {passed})
 function              |    if out is not None: return into(out, me({given}))
-method                |    if excess: return general(me, {given}, *excess)
 package               |    if {bare}: return kernel({given})
                       |    {operands}
                       |    if SWITCH.plain: no_record = {unrecorded}; meta = None
@@ -257,13 +257,15 @@ NO_TENSORS = ['not any([isinstance(x, TensorBase) for x in xs])']
 def signature_of(op, names, form):
     "The parameters of the function, with their defaults."
     empty = inspect.Parameter.empty
-    absent = '=ABSENT' if form == 'method' and empty not in op.statics.values() else ''
+    told = form in ('function', 'method') and empty not in op.statics.values()
+    absent = '=ABSENT' if told else ''
     operands = [n + ('=None' if p in op.optional else absent) for n, p in zip(names, op.params)]
     statics = [s if v is empty else f'{s}={v!r}' for s, v in op.statics.items()]
     operands = ['*xs'] if op.variadic else operands
     if form == 'method': operands[0] = f'{names[0]}, /'
-    ends = dict(function=['*, out=None'], method=['*excess'])
-    return ', '.join([*operands, *statics, *ends.get(form, [])])
+    ends = dict(function=['out=None'], method=[]).get(form)
+    if ends is not None and not op.variadic: ends.insert(0, '*excess')
+    return ', '.join([*operands, *statics, *(ends or [])])
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409
 def kept(op, name, need, positions, words):

@@ -207,7 +207,7 @@ filled.vjp(x=lambda g: zeros_for(g))
 def copied(x, src):
     "`src` in the shape and dtype of `x`."
     out = xp.empty(x.shape, x.dtype)
-    out[...] = src.real if is_complex(src) and not is_complex(out) else src
+    out[...] = src.real if is_complex(src) and out.dtype.kind not in 'bc' else src
     return out
 
 copied.vjp(

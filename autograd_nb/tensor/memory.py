@@ -206,7 +206,7 @@ class MemoryMethods:
         UntypedStorage(self._memory).share_memory_()
         return self
 
-    def is_contiguous(self, memory_format=None):
+    def is_contiguous(self, *, memory_format=None):
         """Whether the elements lie in memory in the usual order, or in that of `memory_format`,
         without gaps.
         """

@@ -77,7 +77,7 @@ class Moving:
             return rename(REGISTRY['clone'].call(self, order=order), 'ToCopyBackward0')
         made = cast(self, dtype)
         if order == 'K': return made
-        return rename(made.contiguous(memory_format), 'ToCopyBackward0')
+        return rename(made.contiguous(memory_format=memory_format), 'ToCopyBackward0')
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #f01fcb24
 class Types:
@@ -117,43 +117,43 @@ class Dtypes:
 
     __slots__ = ()
 
-    def float(self, memory_format=None):
+    def float(self, *, memory_format=None):
         return self.to(float32, memory_format=memory_format)
 
-    def double(self, memory_format=None):
+    def double(self, *, memory_format=None):
         return self.to(float64, memory_format=memory_format)
 
-    def half(self, memory_format=None):
+    def half(self, *, memory_format=None):
         return self.to(float16, memory_format=memory_format)
 
-    def bfloat16(self, memory_format=None):
+    def bfloat16(self, *, memory_format=None):
         return self.to(bfloat16, memory_format=memory_format)
 
-    def int(self, memory_format=None):
+    def int(self, *, memory_format=None):
         return self.to(int32, memory_format=memory_format)
 
-    def long(self, memory_format=None):
+    def long(self, *, memory_format=None):
         return self.to(int64, memory_format=memory_format)
 
-    def short(self, memory_format=None):
+    def short(self, *, memory_format=None):
         return self.to(int16, memory_format=memory_format)
 
-    def char(self, memory_format=None):
+    def char(self, *, memory_format=None):
         return self.to(int8, memory_format=memory_format)
 
-    def byte(self, memory_format=None):
+    def byte(self, *, memory_format=None):
         return self.to(uint8, memory_format=memory_format)
 
-    def bool(self, memory_format=None):
+    def bool(self, *, memory_format=None):
         return self.to(bool_, memory_format=memory_format)
 
-    def cfloat(self, memory_format=None):
+    def cfloat(self, *, memory_format=None):
         return self.to(complex64, memory_format=memory_format)
 
-    def chalf(self, memory_format=None):
+    def chalf(self, *, memory_format=None):
         return self.to(complex64, memory_format=memory_format)
 
-    def cdouble(self, memory_format=None):
+    def cdouble(self, *, memory_format=None):
         return self.to(complex128, memory_format=memory_format)
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #fdb4d562
@@ -162,7 +162,7 @@ class Places:
 
     __slots__ = ()
 
-    def cpu(self, memory_format=None):
+    def cpu(self, *, memory_format=None):
         "This tensor on the CPU; itself, if it is there."
         return placed(self, None)
 
@@ -252,7 +252,7 @@ class Copies:
             return (
                 self if self._array.flags.c_contiguous else REGISTRY['clone'].call(self, order='C')
             )
-        if self.__class__ in WRAPPERS: self.is_contiguous(memory_format)
+        if self.__class__ in WRAPPERS: self.is_contiguous(memory_format=memory_format)
         if memory_format is preserve_format and not self._array.flags.c_contiguous:
             raise RuntimeError('preserve memory format is unsupported by the contiguous operator')
         order = order_in(memory_format, self._array)

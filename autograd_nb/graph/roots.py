@@ -69,8 +69,8 @@ def edges_of(tensors):
     "The edges of wanted tensors."
     for t in tensors:
         if t._node is None: raise not_recorded_error(t)
-    # one that no path leads to
-    found = [Unreached(t) if t._node.__class__ is Unreached else t._node for t in tensors]
+    edges = [t._node for t in tensors]  # instead of some of them, one that no path leads to
+    found = [Unreached(e.shape) if e.__class__ is Unreached else e for e in edges]
     for starting in LOCAL.modes.stack().starting: starting(found)
     return found
 

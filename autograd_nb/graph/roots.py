@@ -69,10 +69,10 @@ def edges_of(tensors):
     "The edges of wanted tensors."
     for t in tensors:
         if t._node is None: raise not_recorded_error(t)
-    edges = [t._node for t in tensors]  # instead of some of them, one that no path leads to
-    found = [Unreached(e.shape) if e.__class__ is Unreached else e for e in edges]
-    for starting in LOCAL.modes.stack().starting: starting(found)
-    return found
+    # one that no path leads to
+    out = [Unreached(t._node.shape) if t._node.__class__ is Unreached else t._node for t in tensors]
+    for starting in LOCAL.modes.stack().starting: starting(out)
+    return out
 
 # %% ../../nbs/graph/06_roots.ipynb #265dc345
 def edge_standin(edge, like):

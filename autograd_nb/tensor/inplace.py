@@ -255,6 +255,7 @@ STRAIGHT |= dict(
     masked_fill=_masked_fill,
 )
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #c184efcc
 def _alone(op):
     "What writes `op`, which takes one tensor and nothing else, into an array of floats."
     def write(array, modes):

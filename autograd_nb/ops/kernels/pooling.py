@@ -116,6 +116,7 @@ def _in_planes(loop, x, sizes, outs, result, window, stride, padding, include, d
     lines = [(of[0], n) for n, of in zip((each, each, each, 1, 1, 0), plane)]
     return _average(loop, flat, *lines, include, divisor).reshape(*x.shape[:-3], *result)
 
+# %% ../../../nbs/ops/kernels/11_pooling.ipynb #7f66bacb
 @fast_kernel('avg_pool', any_layout=True)
 def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     if not fits(x, least=FEW):

@@ -146,3 +146,15 @@ def test_ufuncs_without_their_wrapping(dtype, n):
                 assert found.dtype == wanted.dtype and np.allclose(found, wanted, **close)
     with pytest.raises(np.linalg.LinAlgError):
         lapack.routine('cholesky_lo', np.linalg.cholesky, -spd)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 5, 5), (5, 3), (3, 5), (1, 1), (0, 3, 3), (2, 0, 0)])
+def test_row_exchanges_are_lapacks(shape):
+    import torch as real
+
+    for dtype in DTYPES:
+        x = numbers(7, *shape, dtype=dtype)
+        for ours, theirs in zip(torch.linalg.lu_factor(torch.tensor(x)), real.linalg.lu_factor(real.tensor(x))):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), **tolerance(dtype))
+        for ours, theirs in zip(torch.linalg.lu(torch.tensor(x)), real.linalg.lu(real.tensor(x))):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), **tolerance(dtype))

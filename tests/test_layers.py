@@ -381,6 +381,24 @@ def calls(code, scope):
     return found
 
 
+FEW = {  # statement -> how many functions of Python it may call, its own line among them
+    "w.neg_()": 7, "w.sigmoid_()": 9, "w.round_()": 8, "x.unfold(0, 2, 1)": 13, "x.storage_offset()": 3, "x.stride()": 4,
+    "torch.nn.functional.gelu(e)": 6, "torch.nn.functional.hardswish(e)": 8, "torch.nn.functional.softshrink(e)": 7, "torch.special.ndtr(e)": 15,
+    "torch.linalg.lu_factor(e.view(16, 8)[:8])": 98,
+}
+
+
+@pytest.mark.parametrize("statement", FEW)
+def test_small_calls_take_few_functions(statement):
+    pytest.importorskip("numba")
+    scope = dict(x=torch.ones(3), w=torch.ones(3), a=torch.ones(3, requires_grad=True), e=torch.rand(128), torch=torch)
+    with torch.no_grad():
+        code = compile(statement, "small", "eval")
+        eval(code, scope)
+        found = calls(code, scope)
+    assert len(found) <= FEW[statement], found
+
+
 def sticking(collect=True):
     "The concerns after which, used and dropped, operations and passes are not what they were before."
     found = []

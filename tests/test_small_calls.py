@@ -237,6 +237,53 @@ def test_single_calls(expression):
     assert str(found)[:18] == str(expected)[:18], f"{expected!r} and {found!r}"
 
 
+ALONE = "neg exp log sqrt sin tanh sigmoid relu abs sign floor round square rsqrt reciprocal frac erf sinc trunc logical_not deg2rad".split()
+WRITTEN_INTO = """
+t.rand(3)
+t.rand(2, 3, dtype=t.float64)
+t.tensor(0.5)
+t.rand(0)
+t.rand(3).bfloat16()
+t.rand(3).half()
+t.arange(3)
+t.tensor([True, False])
+t.rand(3) + 1j
+t.rand(2, 3).T
+t.rand(4)[::2]
+t.rand(3)[:2].detach()
+t.rand(1).expand(3)
+t.rand(3, requires_grad=True)
+t.rand(3, requires_grad=True)[:2]
+t.rand(3, requires_grad=True) * 2
+t.rand(3, requires_grad=True).detach()
+"""
+
+
+@pytest.mark.parametrize("recording", [True, False])
+@pytest.mark.parametrize("made", lines(WRITTEN_INTO))
+def test_functions_of_one_tensor_written_into_it(made, recording):
+    "Numbers, what is written behind a view, versions and errors are PyTorch's."
+    import torch
+
+    for name in ALONE:
+        found = []
+        for lib in (torch, autograd_nb):
+            lib.manual_seed(3)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                x = eval(made, {"t": lib})
+                base = x if x._base is None else x._base
+                try:
+                    with lib.set_grad_enabled(recording): same = getattr(x, name + "_")() is x
+                    shown = x.detach().cdouble().numpy(), base.detach().cdouble().numpy()
+                    found.append((same, x._version, str(x.dtype).split(".")[-1], x.requires_grad, shown))
+                except (RuntimeError, NotImplementedError) as error: found.append(str(error)[:18])
+        if isinstance(found[0], str) or isinstance(found[1], str): assert found[0] == found[1], name
+        else:
+            assert found[0][:4] == found[1][:4], name
+            for theirs, ours in zip(found[0][4], found[1][4]): np.testing.assert_allclose(ours, theirs, **(dict(rtol=1e-2) if "half" in made or "bfloat16" in made else dict(rtol=1e-5, atol=1e-6)), err_msg=name)
+
+
 def test_arrays_in_a_list_are_warned_of():
     with pytest.warns(UserWarning, match="Creating a tensor from a list of numpy.ndarrays is extremely slow") as seen:
         autograd_nb.tensor([np.ones(2), np.ones(2)])

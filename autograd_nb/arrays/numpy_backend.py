@@ -177,7 +177,8 @@ def strides_of(array):
     """The strides of an array, counted in elements. NumPy keeps none of what is empty: then those
     of the usual order without gaps.
     """
-    strides = tuple(s // array.itemsize for s in array.strides)
+    item = array.itemsize
+    strides = tuple([s // item for s in array.strides])
     if array.size or any(strides): return strides
     return tuple(math.prod(n or 1 for n in array.shape[d:]) for d in range(1, array.ndim + 1))
 

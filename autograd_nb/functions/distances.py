@@ -49,7 +49,8 @@ def pdist(input, p=2.0):
     if input._array.ndim != 2:
         raise RuntimeError(f'pdist only supports 2D tensors, got: {input._array.ndim}D')
     if p < 0: raise RuntimeError('pdist only supports non-negative p values')
-    i, j = np.triu_indices(input._array.shape[0], 1)
+    rows = np.arange(input._array.shape[0])
+    i, j = np.less.outer(rows, rows).nonzero()
     return _distances(
         index_select(input, 0, tensor_like(i)) - index_select(input, 0, tensor_like(j)), p, 1, input
     )

@@ -279,8 +279,8 @@ class Unreached(Node):
     __slots__ = ()
     arity, positions = 0, ()
 
-    def __init__(self, view):
-        wire_node(self, (), view._array.shape)
+    def __init__(self, shape):
+        wire_node(self, (), shape)
 
     def name(self): return 'Unreached'
 

@@ -70,9 +70,9 @@ def edges_of(tensors):
     for t in tensors:
         if t._node is None: raise not_recorded_error(t)
     # one that no path leads to
-    found = [Unreached(t) if t._node.__class__ is Unreached else t._node for t in tensors]
-    for starting in LOCAL.modes.stack().starting: starting(found)
-    return found
+    out = [Unreached(t._node.shape) if t._node.__class__ is Unreached else t._node for t in tensors]
+    for starting in LOCAL.modes.stack().starting: starting(out)
+    return out
 
 # %% ../../nbs/graph/06_roots.ipynb #265dc345
 def edge_standin(edge, like):

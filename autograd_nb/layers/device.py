@@ -328,9 +328,10 @@ def tangent_of(op, tangents, values, out, statics):
 def batched(op, values, marked, statics):
     "`op` on many examples at once, where they live; see `Op.batched`."
     if op.batch is None: return op.batched(values, marked, statics)
+    if op.statics: statics = {**op.statics, **statics}
     index = None if Device.array is None else device_of(values)
-    if index is None: return op.batch(op, values, marked, {**op.statics, **statics})
+    if index is None: return op.batch(op, values, marked, statics)
     with on(index):
         return rebind_to_device(op.batch)(
-            op, values, marked, {k: to_device(v) for k, v in {**op.statics, **statics}.items()}
+            op, values, marked, {k: to_device(v) for k, v in statics.items()}
         )

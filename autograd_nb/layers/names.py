@@ -65,7 +65,8 @@ def recorded_as(name):
         def renaming(*args, **kwargs):
             out = function(*args, **kwargs)
             for r in out if isinstance(out, tuple) else (out,):
-                if not any([r is a for a in args]): rename(r, name)
+                recorded = getattr(r, '_node', None) is not None
+                if recorded and not any([r is a for a in args]): rename(r, name)
             return out
 
         return renaming

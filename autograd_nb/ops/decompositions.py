@@ -33,8 +33,8 @@ from autograd_nb.ops.reduce import (
     added, axes, count_of, in_single, reduction_batch, restore, sum
 )
 from autograd_nb.ops.shape import (
-    all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu,
-    unsqueeze
+    all_batched, diagonal, diagonal_scatter, kept, mT, narrow, pad_dim, reshape, sum_to_size, tril,
+    triu, unsqueeze
 )
 from .special import imag
 
@@ -986,11 +986,9 @@ def lu_arrays(x):
     count, k = math.prod(lead), min(m, n)
     if xp.on_host and lapack.worthwhile('getrf', x, count):
         order, packed = lapack.lu(x)
-        return (
-            order,
-            np.tril(packed[..., :k], -1) + np.eye(m, k, dtype=x.dtype),
-            np.triu(packed[..., :k, :]),
-        )
+        low = kept(packed[..., :k], -1, False)
+        xp.diagonal(low, 0, -2, -1)[...] = 1
+        return order, low, kept(packed[..., :k, :], 0, True)
     a = np.array(x).reshape(count, m, n)
     order = np.tile(np.arange(m), (count, 1))
     rows = np.arange(count)
@@ -1097,9 +1095,7 @@ def plu(x):
     "Permutation `P`, unit lower triangular `L` and upper triangular `U` with `P @ L @ U = x`."
     need_matrices(x, 'linalg.lu', square=False)
     order, l, u = lu_arrays(x)
-    p = np.zeros((*x.shape[:-1], x.shape[-2]), x.dtype)
-    np.put_along_axis(p, order[..., None, :], 1, -2)
-    return p, l, u
+    return row_major(np.eye(x.shape[-2], dtype=x.dtype)[order].swapaxes(-1, -2)), l, u
 
 plu.vjp(x=_lu_rule)
 
@@ -1468,14 +1464,14 @@ def exchanges(p):
     order = np.argmax(p, -2) if p.size else np.zeros(p.shape[:-1], np.intp)
     m = order.shape[-1]
     count = math.prod(order.shape[:-1])
-    at = np.broadcast_to(np.arange(m), order.shape).copy().reshape(count, m)
-    flat, out = order.reshape(count, m), np.zeros((count, m), np.int32)
-    rows = np.arange(len(flat))
-    for j in range(m):
-        k = np.argmax(at == flat[:, j, None], 1)
-        out[:, j] = k + 1
-        at[rows, j], at[rows, k] = at[rows, k].copy(), at[rows, j].copy()
-    return out.reshape(order.shape)
+    found = order.reshape(count, m).tolist()
+    for wanted in found:
+        row_at, place_of = list(range(m)), list(range(m))
+        for j, row in enumerate(wanted):
+            k, other = place_of[row], row_at[j]
+            row_at[k], place_of[other] = other, k
+            wanted[j] = k + 1
+    return np.array(found, np.int32).reshape(order.shape)
 
 @op(batch=stacked_matrices(1), samples=[(Fixed([[2, 2, 3], [3, 3, 3]]), dict(count=3))])
 def exchanged(pivots, *, count):

@@ -21,7 +21,7 @@ import functools
 import math
 import numpy as np
 from ..arrays.dtypes import type_name
-from ..arrays.numpy_backend import in_rows, like_operands, xp
+from ..arrays.numpy_backend import in_rows, like_operands, seen_from, xp
 from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
     _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
@@ -998,7 +998,7 @@ def view_as_real(x):
     if x.dtype.kind != 'c':
         raise RuntimeError('view_as_real is only supported for complex tensors')
     x = np.asarray(x)  # a NumPy scalar's parts have memory of their own
-    return np.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2))
+    return seen_from(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2), 0)
 
 view_as_real.vjp(x=lambda g: view_as_complex(g))
 

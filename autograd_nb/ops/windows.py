@@ -12,7 +12,7 @@ import functools
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import channels_last, element, memory_of, xp
+from ..arrays.numpy_backend import channels_last, element, memory_of, seen_from, xp
 from ..graph.op import N, linear, op
 from .indexing import REMEMBERED, as_strided, as_strided_zeros
 from .reduce import dims_of, sum
@@ -24,7 +24,7 @@ def windows(x, dim, size, step):
     count = (x.shape[dim] - size) // step + 1
     shape, strides = list(x.shape), list(x.strides)
     shape[dim], strides[dim] = count, strides[dim] * step
-    return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, x.strides[dim]))
+    return seen_from(x, (*shape, size), (*strides, x.strides[dim]), 0)
 
 def _unfold_batch(op, values, batched, statics):
     x = values[0]

@@ -123,7 +123,7 @@ class BecomingLeaf:
             if node.__class__ is not AccumulateGrad: raise self._not_a_leaf(False)
             meta = self._retire()
             follows = meta is not None and meta.base is not None and meta.base._node is not None
-            self._node = Unreached(self) if follows else None
+            self._node = Unreached(self._memory.shape) if follows else None
             if meta is not None and meta.views is not None: _follow(self)
         return self
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LARGE', 'STRAIGHT', 'COMPARED', 'AT_INDICES', 'LOOKED_AT', 'COMPOSED', 'REFUSED', 'BEFORE_SIZES', 'InOnePass',
-           'compared', 'unnoticed', 'in_place', 'reshaped']
+           'straight_write', 'compared', 'unnoticed', 'in_place', 'reshaped']
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #84a23784
 import builtins
@@ -255,6 +255,24 @@ STRAIGHT |= dict(
     masked_fill=_masked_fill,
 )
 
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #c184efcc
+def _alone(op):
+    "What writes `op`, which takes one tensor and nothing else, into an array of floats."
+    def write(array, modes):
+        if array.dtype is not _F4 and array.dtype is not _F8: raise TypeError
+        found = np.asarray(op.kernel(array))
+        if found.dtype is not array.dtype: raise TypeError
+        array[...] = found
+
+    return write
+
+def straight_write(name):
+    "What writes the operation `name` into an array, without a detour, if anything does."
+    op = REGISTRY.get(name)
+    if name in STRAIGHT or op is None or op.statics or len(op.params) > 1 or op.view:
+        return STRAIGHT.get(name)
+    return _alone(op)
+
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #fe39bd67
 COMPARED = dict(
     eq='Eq',
@@ -423,7 +441,7 @@ def _computed(x, function, args, kwargs, name, modes):
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #0e74fabe
 def _in_place(name, function, sign):
-    straight, note, ufunc = STRAIGHT.get(name), name + '_', None
+    straight, note, ufunc = straight_write(name), name + '_', None
     if name in ('add', 'sub', 'mul', 'div'): ufunc = getattr(REGISTRY.get(name), 'ufunc', None)
     most = SCALES[name][1] if name in SCALES else None
 

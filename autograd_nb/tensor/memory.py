@@ -181,8 +181,9 @@ class MemoryMethods:
 
     def storage_offset(self):
         start_escapes(self._memory)
-        start = address(memory_of(self._memory))
-        return (address(self._memory) - start) // self._memory.itemsize
+        memory = self._memory
+        if memory.base is None: return 0
+        return (address(memory) - address(memory_of(memory))) // memory.itemsize
 
     def data_ptr(self): return address(self._memory)
 

@@ -63,7 +63,7 @@ def view_meta(x, o):
             made = 'no_grad' if modes.meta is None else 'inference'
             if meta.view != 'inference': meta.view = made
             # to whatever is recorded later, a leaf without a gradient
-            if base._node is not None: o._node = Unreached(o)
+            if base._node is not None: o._node = Unreached(o._memory.shape)
     return meta
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #2202acda
@@ -244,7 +244,7 @@ def _base_standin(base):
     """
     out = tensor_like(base._memory)
     take_memory(out, base)
-    out._node = Unreached(out)
+    out._node = Unreached(out._memory.shape)
     return out
 
 def _renew_shown(view, base, bits, box):
@@ -298,4 +298,4 @@ def _follow(base):
             base._meta.cut = True
             if view._node.__class__ is Unreached or view._was_leaf(): view._node = None
         elif view._node is None:
-            view._node = Unreached(view)
+            view._node = Unreached(view._memory.shape)

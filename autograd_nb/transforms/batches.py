@@ -40,7 +40,7 @@ class Batch(Interpreter):
             del values[-1], flags[-1]
         if 'index' in statics and any(self._holds(i) for i in _indices(statics)):
             return self._indexed(op, values, flags, statics)
-        if op.promote is not None and not op.variadic and mixed(values):
+        if len(values) > 1 and op.promote is not None and not op.variadic and mixed(values):
             values = in_common_dtype(op, values, args)
         if op.batch is None: return self._loop(op, values, flags, statics)
         out = device.batched(op, values, flags, statics)

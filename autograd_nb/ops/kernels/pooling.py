@@ -89,6 +89,8 @@ def _counts(sizes, outs, *how):
     return np.full(outs, pool_counts(sizes, outs, *how), np.float32)
 
 def _average(loop, x, sizes, outs, result, window, stride, padding, include, divisor):
+    if len(window) != 2:
+        return _in_planes(loop, x, sizes, outs, result, window, stride, padding, include, divisor)
     out, planes = np.empty((*x.shape[:-2], *result), np.float32), math.prod(x.shape[:-2])
     # a table for large planes is not kept
     found = _counts if math.prod(outs) <= 1 << 12 else _counts.__wrapped__
@@ -99,45 +101,67 @@ def _average(loop, x, sizes, outs, result, window, stride, padding, include, div
     )
     return out
 
+def _in_planes(loop, x, sizes, outs, result, window, stride, padding, include, divisor):
+    """`_average` where a line is a plane of one row, and a space is planes, whose places are then
+    lines: what each window is divided by is a product over the dimensions.
+    """
+    plane = (sizes, outs, result, window, stride, padding)
+    if len(window) == 1:
+        plane = [(n, *of) for n, of in zip((1, 1, 1, 1, 1, 0), plane)]
+        return _average(loop, x[..., None, :], *plane, include, divisor)[..., 0, :]
+    flat = _average(
+        loop, x, *[of[1:] for of in plane], include, None if divisor is None else 1
+    ).reshape(*x.shape[:-2], -1)
+    each = flat.shape[-1]
+    lines = [(of[0], n) for n, of in zip((each, each, each, 1, 1, 0), plane)]
+    return _average(loop, flat, *lines, include, divisor).reshape(*x.shape[:-3], *result)
+
+# %% ../../../nbs/ops/kernels/11_pooling.ipynb #7f66bacb
 @fast_kernel('avg_pool', any_layout=True)
 def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
-    if len(window) != 2 or not fits(x, least=FEW):
+    if not fits(x, least=FEW):
         return average_plain(
             x, window=window, stride=stride, padding=padding, ceil_mode=ceil_mode, include=include,
             divisor=divisor,
         )
-    outs = pool_sizes(x.shape[-2:], window, stride, padding, (1, 1), ceil_mode)
+    dims = len(window)
+    sizes = x.shape[-dims:]
+    outs = pool_sizes(sizes, window, stride, padding, (1,) * dims, ceil_mode)
     return _average(
-        loops().average, x, x.shape[-2:], outs, outs, window, stride, padding, include, divisor
+        loops().average, x, sizes, outs, outs, window, stride, padding, include, divisor
     )
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #e5d613f2
 @fast_kernel('avg_pool_spread', any_layout=True)
 def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, divisor):
-    if len(window) != 2 or not fits(x, least=FEW):
+    if not fits(x, least=FEW):
         return average_spread_plain(
             x, size=size, window=window, stride=stride, padding=padding, ceil_mode=ceil_mode,
             include=include, divisor=divisor,
         )
+    outs = x.shape[-len(window) :]
     return _average(
-        loops().average_back, x, size, x.shape[-2:], size, window, stride, padding, include, divisor
+        loops().average_back, x, size, outs, size, window, stride, padding, include, divisor
     )
 
 @example
 def averages(N):
-    image = N(4, 2, 17, 33)
     for window, stride, padding, ceil_mode, include, divisor in (
         ((2, 2), (2, 2), (0, 0), False, True, None),
         ((3, 2), (2, 3), (1, 1), True, False, None),
         ((3, 3), (1, 2), (1, 0), True, True, 5),
+        ((3,), (2,), (1,), True, False, None),
+        ((2, 3, 2), (2, 2, 1), (1, 1, 0), True, False, None),
+        ((2, 2, 2), (2, 1, 2), (0, 1, 0), False, True, 3),
     ):
+        image = N(4, 2, *(17, 11, 9)[: len(window)])
         how = dict(
             window=window, stride=stride, padding=padding, ceil_mode=ceil_mode, include=include,
             divisor=divisor,
         )
         yield value('avg_pool', image, **how)
         out = definition('avg_pool')(image, **how)
-        yield value('avg_pool_spread', out, size=image.shape[-2:], **how)
+        yield value('avg_pool_spread', out, size=image.shape[2:], **how)
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #920a214f
 grid_plain, grid_image_rule, grid_place_rule, grid_rules = (

@@ -390,6 +390,70 @@ def hooks_and_gradients_from_before():
     return step, pairs(), model
 
 
+class Again(torch.autograd.Function):
+    "A function whose backward pass runs one of its own."
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @torch.enable_grad()
+    def backward(ctx, g):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        return torch.autograd.grad(x.sin(), x, g)[0]
+
+
+class Kept(torch.autograd.Function):
+    "A function that keeps a graph, through which its backward pass goes."
+
+    @staticmethod
+    @torch.enable_grad()
+    def forward(ctx, x):
+        ctx.x = x.detach().requires_grad_()
+        ctx.out = ctx.x.tanh()
+        return ctx.out.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        torch.autograd.backward(ctx.out, g)
+        return ctx.x.grad
+
+
+@program
+def passes_within_others():
+    "A fixed point with its implicit gradient, functions that differentiate, reentrant checkpoints."
+    model = mlp()
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x, y):
+        opt.zero_grad()
+        z = torch.tanh(model[0](x))
+        at = z.detach().clone().requires_grad_()
+        value = torch.tanh(at * 0.3)
+
+        def implicit(g):
+            v = g
+            for _ in range(3):
+                v = torch.autograd.grad(value, at, v, retain_graph=True)[0] + g
+            return v
+
+        @torch.enable_grad()
+        def curved(g):
+            q = torch.ones_like(g).requires_grad_()
+            d, = torch.autograd.grad((q ** 3 * g.detach()).sum(), q, create_graph=True)
+            return g + torch.autograd.grad(d.sum(), q)[0]
+        z.register_hook(implicit)
+        h = checkpoint(lambda h: Kept.apply(Again.apply(h)), z, use_reentrant=True)
+        h.register_hook(curved)
+        loss = F.cross_entropy(model[1:](h), y)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
 def checkpointed(early_stop=True, **options):
     "Blocks that are computed again, with dropout, running statistics, and one inside another."
     torch.manual_seed(7)
@@ -414,6 +478,25 @@ def checkpointed(early_stop=True, **options):
 @program
 def checkpoints():
     return checkpointed()
+
+
+@program
+def checkpoints_of_the_older_kind():
+    model = mlp()
+    opt = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def again(f, x):
+        return checkpoint(f, x, use_reentrant=True)
+
+    def step(x, y):
+        opt.zero_grad()
+        h = model[0](x)
+        h = h + again(lambda h: model[2](again(lambda h: F.dropout(h, 0.3).exp(), h * 0.1)), h)
+        loss = F.cross_entropy(again(model[3:], h), y)
+        loss.backward()
+        opt.step()
+        return loss, torch.rand(2)
+    return step, pairs(), model
 
 
 @program
@@ -603,6 +686,23 @@ def test_hooks_that_write_to_what_they_are_shown():
     assert "writes to the gradient that it is shown" in refused(lambda x: (x * w).sum().backward(), X)
 
 
+def test_a_pass_that_fails():
+    w = torch.ones(4, requires_grad=True)
+
+    def fails(g):
+        raise ValueError
+
+    def step(x):
+        y = x * w
+        y.register_hook(fails)
+        try:
+            y.sum().backward()
+        except ValueError:
+            (x * w).sum().backward()
+        return w.grad
+    assert "a backward pass fails half-way" in refused(step, X)
+
+
 def test_hooks_of_nodes():
     w = torch.ones(4, requires_grad=True)
 
@@ -632,14 +732,6 @@ def test_views_that_start_where_a_tensor_says():
 
 def test_arrays_that_python_makes_anew():
     assert "anew" in refused(lambda x: x * torch.from_numpy(np.random.rand(4).astype("float32")), X, X)
-
-
-def test_checkpoints_of_the_older_kind():
-    w = torch.ones(4, requires_grad=True)
-
-    def step(x):
-        checkpoint(lambda v: (v * w).exp().sin(), x.clone().requires_grad_(), use_reentrant=True).sum().backward()
-    assert "use_reentrant=False" in refused(step, X, X)
 
 
 def test_saved_values_that_leave_the_tensors():

@@ -316,6 +316,44 @@ def test_reductions_of_hard_rows(name, row):
         close(e, f, rtol=1e-9, atol=1e-12)
 
 
+SELECTIONS = {
+    "median": lambda x, d: x.median(d).values, "median of all": lambda x, d: x.median(), "kthvalue": lambda x, d: x.kthvalue(x.shape[d] // 3, d).values, "last": lambda x, d: x.kthvalue(x.shape[d], d).values,
+    "topk": lambda x, d: x.topk(20, d).values, "topk of many": lambda x, d: x.topk(100, d).values, "smallest": lambda x, d: x.topk(50, d, largest=False).values,
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+@pytest.mark.parametrize("kind", ["float32", "float64", "equal", "nan", "inf", "int64"])
+@pytest.mark.parametrize("shape, dim", [((5000,), 0), ((3, 4500), 1), ((300, 7), 0), ((2, 5000, 2), 1)], ids=str)
+def test_selections_from_many_numbers(name, kind, shape, dim):
+    x = np.random.default_rng(0).standard_normal(shape).astype("float64" if kind == "float64" else "float32")
+    if kind in ("equal", "int64"):
+        x = np.round(x * 4).astype("int64" if kind == "int64" else "float32")
+    if kind in ("nan", "inf"):
+        x.reshape(-1)[[3, 50, 700]] = NAN if kind == "nan" else INF
+    close(SELECTIONS[name](lib().from_numpy(x), dim), SELECTIONS[name](ours.from_numpy(x), dim), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["kthvalue", "median"])
+def test_places_of_equal_numbers_are_theirs(name):
+    x = ours.from_numpy(np.round(np.random.default_rng(0).standard_normal((3, 500)) * 2))
+    values, places = x.kthvalue(200, 1) if name == "kthvalue" else x.median(1)
+    assert x.gather(1, places[:, None])[:, 0].tolist() == values.tolist()
+    assert places.tolist() == x.argsort(dim=1)[:, 199 if name == "kthvalue" else 249].tolist()
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "prod", "logsumexp", "amax"])
+@pytest.mark.parametrize("shape, dims", [((3000, 3), [0]), ((1025, 1), [0, 1]), ((2000, 1, 3), [0, (0, 1)]), ((1, 1, 3000), [-1, (0, 2)]), ((1, 3000, 2), [1]), ((6, 5, 9, 11), [(0, 2, 3), (0, 2), (1, 3)]), ((900, 2), [1]), ((30, 20, 4), [-1])], ids=str)
+def test_reductions_of_shapes_with_short_sides(name, shape, dims):
+    x = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype("float32")
+    if name == "prod":
+        dims, x = [d for d in dims if d.__class__ is int], x ** 0.01
+    for dim in dims:
+        for keepdim in (False, True):
+            run = [getattr(torch, name)(torch.from_numpy(x), dim=dim, keepdim=keepdim) for torch in (lib(), ours)]
+            close(*run, rtol=1e-4, atol=1e-5)
+
+
 # Warnings ------------------------------------------------------------------------------------------------------
 
 

@@ -7,9 +7,9 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS
            'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of', 'laid',
            'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
            'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'holds_nan', 'reduced',
-           'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where',
-           'Namespace', 'is_array', 'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address',
-           'writable']
+           'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand', 'strided', 'spread',
+           'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'dimension_order', 'like_operands',
+           'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -286,38 +286,21 @@ def add_up(x, axis, keepdims=False):
     times faster than `np.add.reduce`, which goes through short stretches one by one.
     """
     size, shape = x.size, x.shape
-    if (
-        size < 512
-        or not Switch.on
-        or not axis
-        or axis[-1] - axis[0] >= len(axis)
-        or x.dtype not in CONSTANTS
-    ):
+    if size < 512 or not Switch.on or not axis or x.dtype not in CONSTANTS:
         if x.itemsize == 2: return reduced(x, axis, keepdims)
         return np.add.reduce(x, axis=axis, keepdims=keepdims)
-    if not x.flags.c_contiguous:  # perhaps it is with its dimensions in another order
-        order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
-        turned = x.transpose(order)
-        if len(axis) > 1 or not turned.flags.c_contiguous:
-            return np.add.reduce(x, axis=axis, keepdims=keepdims)
-        out = add_up(turned, (order.index(axis[0]),), True).transpose(np.argsort(order))
-        return (
-            out
-            if keepdims
-            else (
-                out.reshape(shape[: axis[0]] + shape[axis[0] + 1 :])
-                if out.flags.c_contiguous
-                else out.squeeze(axis[0])
-            )
-        )
+    if axis[-1] - axis[0] >= len(axis): return add_up_apart(x, axis, keepdims)
+    if not x.flags.c_contiguous: return add_up_turned(x, axis, keepdims)
     if len(axis) == x.ndim: return add_up_all(x.reshape(-1)).reshape((1,) * (x.ndim * keepdims))
     first, last = axis[0], axis[-1] + 1
     n, inner = math.prod(shape[first:last]), math.prod(shape[last:])
-    if not 1 < n <= 1024 or n == size or inner > 512:
+    many = n > 1024 and 1 < inner <= 128 and n * inner == size
+    if not many and (not 1 < n <= 1024 or n == size or inner > 512):
         return np.add.reduce(x, axis=axis, keepdims=keepdims)
     ones = _ones.get((n, x.dtype))
-    if ones is None: ones = _ones[n, x.dtype] = np.ones(n, x.dtype)
-    if inner == 1: out = xp.matmul(x.reshape(-1, n), ones)
+    if ones is None and not many: ones = _ones[n, x.dtype] = np.ones(n, x.dtype)
+    if many: out = add_up_rows(x.reshape(n, inner))
+    elif inner == 1: out = xp.matmul(x.reshape(-1, n), ones)
     elif n * inner == size: out = xp.matmul(x.reshape(n, inner).T, ones)
     else: out = np.matmul(ones[None], x.reshape(-1, n, inner))
     return out.reshape(shape[:first] + (1,) * (len(axis) if keepdims else 0) + shape[last:])
@@ -336,6 +319,29 @@ def add_up_all(x):
     return np.asarray(
         np.add.reduce(xp.matmul(x[:whole].reshape(-1, STRETCH), ones)) + np.add.reduce(x[whole:])
     )
+
+def add_up_rows(x):
+    "The sum of the many short rows of a contiguous matrix of floats, stretch by stretch."
+    ones, whole = _ones[STRETCH, x.dtype], len(x) - len(x) % STRETCH
+    stretches = np.matmul(ones[None], x[:whole].reshape(-1, STRETCH, x.shape[1]))
+    return np.add.reduce(stretches, 0)[0] + add_up(x[whole:], (0,))
+
+def add_up_turned(x, axis, keepdims):
+    "Sums of what may be contiguous with its dimensions in another order."
+    order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
+    turned, (d, *more) = x.transpose(order), axis
+    if more or not turned.flags.c_contiguous:
+        return np.add.reduce(x, axis=axis, keepdims=keepdims)
+    out = add_up(turned, (order.index(d),), True).transpose(np.argsort(order))
+    if keepdims: return out
+    return out.reshape(x.shape[:d] + x.shape[d + 1 :]) if out.flags.c_contiguous else out.squeeze(d)
+
+def add_up_apart(x, axis, keepdims):
+    "Sums over dimensions that are no neighbours: the innermost first, which leave little."
+    first = len(axis) - 1
+    while first and axis[first - 1] == axis[first] - 1: first -= 1
+    out = add_up(add_up(x, axis[first:], True), axis[:first], True)
+    return out if keepdims else out.squeeze(axis)
 
 # %% ../../nbs/arrays/02_numpy.ipynb #8b76d6a4
 def expand(array, shape):

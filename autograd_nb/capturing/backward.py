@@ -33,8 +33,9 @@ from .recording import Apart, Elementwise, Lines, Names, Shared
 class Walk:
     "A backward pass that is being recorded."
 
-    def __init__(self, plan, graph, accumulate):
+    def __init__(self, plan, graph, accumulate, outer):
         self.plan, self.graph, self.accumulate = plan, graph, accumulate
+        self.outer = outer  # the pass in which this one runs
         self.waiting = {}  # (node, output number) -> names of the gradients that have arrived
         self.saved = {}  # what the nodes hold
         self.limited = plan is not None and plan.needed is not None
@@ -51,12 +52,7 @@ class Passes:
     def walks(self, roots, plan, graph, accumulate):
         "A backward pass begins."
         self.check_writes()
-        if self.walk is not None:
-            return self.refuse(
-                'a backward pass runs inside another one',
-                'run one after the other; for checkpoints, checkpoint(…, use_reentrant=False)',
-            )
-        walk = self.walk = Walk(plan, graph, accumulate)
+        walk = self.walk = Walk(plan, graph, accumulate, self.walk)
         for _, g in roots:
             if isinstance(g, TensorBase): g = g._array
             # the ones to start from
@@ -88,14 +84,18 @@ class PassEnds:
         "A backward pass is over. `found`: the gradients that were asked for."
         walk = self.walk
         self.caught_up()
-        if walk is None: return
         # some of what was expected never came
         for leaf in list(walk.arrived): self.accumulate(leaf)
-        self.walk = None
+        self.walk = walk.outer
         # leaves may have been added to in place, and views of their gradients see it
         self.program.lines.append(barrier())
         if not walk.graph: self.hand_over(walk, found)
         for leaf in walk.leaves: self.gradient_at(leaf)
+
+    def given_up(self):
+        "A backward pass has failed."
+        self.walk = self.walk.outer
+        self.refuse('a backward pass fails half-way', 'leave what fails out of the captured step')
 
     def hand_over(self, walk, found):
         "The gradients that were asked for, and those of leaves made in this step."
@@ -121,7 +121,7 @@ class Arrivals:
         walk = self.walk
         if walk is None or walk.graph: return
         several = g.__class__ is list
-        self.came = [
+        walk.came = [
             None if not (names := walk.waiting.pop((n, i), None)) else self.total(names, raw)
             for i, raw in enumerate(g if several else [g])
         ]
@@ -207,20 +207,20 @@ class HooksSeen:
         """
         walk = self.walk
         if walk is None or walk.graph: return
-        self.shown_before = [*g] if g.__class__ is list else [g]
-        for i, raw in enumerate(self.shown_before):
+        walk.shown_before = [*g] if g.__class__ is list else [g]
+        for i, raw in enumerate(walk.shown_before):
             names = walk.waiting.get((n, i))
             if names: walk.waiting[n, i] = [self.total(names, raw)]
-        self.mark = len(self.program.lines)
+        walk.mark = len(self.program.lines)
 
     def shown(self, n, g):
         "What the hooks have made of it."
         walk = self.walk
         if walk is None or walk.graph: return
         after = g if g.__class__ is list else [g]
-        if all(map(operator.is_, after, self.shown_before)):
+        if all(map(operator.is_, after, walk.shown_before)):
             self.looked_on(n, any(n.hooks.outputs.values()))
-        for l in self.program.lines[self.mark :]:
+        for l in self.program.lines[walk.mark :]:
             if l.kind == 'write' and any(
                 l.args[0] in walk.waiting.get((n, i), ()) for i in range(len(after))
             ):
@@ -241,7 +241,7 @@ class HooksDone:
     def looked_on(self, n, asked):
         "Refuse if hooks that were asked have done nothing that a replay could do."
         if not asked or self.walk is None or self.walk.graph: return
-        if not any(l.kind in ('write', 'effect') for l in self.program.lines[self.mark :]):
+        if not any(l.kind in ('write', 'effect') for l in self.program.lines[self.walk.mark :]):
             self.refuse(
                 f'a hook at {n.name()} looks on: it neither returns a new gradient nor changes a'
                 ' tensor, and what it does in Python cannot be replayed',
@@ -256,7 +256,7 @@ class HooksDone:
         self.caught_up()
         if leaf in self.walk.leaves: self.gradient_at(leaf)
         if leaf.hooks.after: self.program.lines.append(barrier())
-        self.mark = len(self.program.lines)
+        self.walk.mark = len(self.program.lines)
 
 # %% ../../nbs/capture/04_backward.ipynb #be07bffd
 class Nodes:
@@ -293,8 +293,6 @@ class Rules:
 
     def rules(self, n, step, grads):
         "The lines for a node's rules; returns a name, or None, per edge."
-        # of a pass inside another one, which is refused
-        if n not in self.walk.saved: return [None] * len(grads)
         saved = {s: self.given_back(v) for s, v in self.walk.saved[n].items()}
         g, given = self.gradient_for(n, step.grads_in)
         if g is None: return [None] * len(grads)
@@ -332,17 +330,17 @@ class RuleInputs:
 
     def gradient_for(self, n, raw):
         "The name of the gradient that a node's rules are given, and its array, or None twice."
-        chosen = n.op.differentiable
+        chosen, came = n.op.differentiable, self.walk.came
         if len(raw) == 1 and not (n.shape and n.shape[0].__class__ is tuple):
-            return self.came[0], raw[0]
+            return came[0], raw[0]
         if all(g is None for g in raw): return None, None
-        if chosen is not None and len(chosen) == 1: return self.came[chosen[0]], raw[chosen[0]]
+        if chosen is not None and len(chosen) == 1: return came[chosen[0]], raw[chosen[0]]
         given = next(v for v in raw if v is not None)
-        if None not in self.came:
-            return self.call_line([None], listed, self.came, note='together'), given
+        if None not in came:
+            return self.call_line([None], listed, came, note='together'), given
         node = self.program.constant(SimpleNamespace(op=n.op, shape=n.shape), 'equal')
-        args = [node, f'[{", ".join(str(c) for c in self.came)}]', 'False']
-        uses = {c for c in self.came if c}
+        args = [node, f'[{", ".join(str(c) for c in came)}]', 'False']
+        uses = {c for c in came if c}
         return self.call_line([None], engine.completed, args, uses, 'complete'), given
 
 # %% ../../nbs/capture/04_backward.ipynb #81a28d39
@@ -469,7 +467,11 @@ class Capture(Layer):
         tape.walks(
             task.starts, task.plan, task.graph, task.plan is not None and task.plan.accumulate
         )
-        yield from inner(task)
+        try:
+            yield from inner(task)
+        except BaseException:
+            tape.given_up()
+            raise
         tape.walked(task.found)
 
     def runner(self, run):

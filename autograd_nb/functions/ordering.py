@@ -13,7 +13,7 @@ from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES
 from ..arrays.numpy_backend import is_array
 from ..forms import forms
-from . import _name, _op, _pair, cast, dim_of, gather, into, narrow, squeeze
+from . import _name, _op, _pair, cast, dim_of, gather, into, squeeze
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.replay import escapes
@@ -32,7 +32,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
         raise RuntimeError('kthvalue(): selected number k out of range for dimension ' + str(d))
     if not input._array.ndim:
         return into(out, _pair('kthvalue')(*F.only(input, 'KthvalueBackward0')))
-    index = _op['clone'](narrow(F.argsort(input.detach(), d), d, k - 1, 1), order='C')
+    index = _op['place_of_rank'](input.detach(), dim=d, rank=k - 1)
     if not keepdim: index = squeeze(index, d)
     values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='KthvalueBackward0')
     return into(out, _pair('kthvalue')(values, index))

@@ -16,7 +16,6 @@ from ..forms import forms
 from .arguments import _op, _type_name, dim_of, need_tensor, refuse_kinds
 from .arithmetic import underivable
 from .choosing import where
-from .joining import narrow
 from autograd_nb.functions.reductions import (
     _constant_of, only, return_median, return_sort, return_topk
 )
@@ -91,9 +90,8 @@ def median(input, dim=None, keepdim=False, *, out=None):
         return return_median(*only(input, 'MedianBackward1'))
     if not input._array.shape[d]:
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
-    order = _op['argsort'](_constant_of(input), dim=d)
     middle = (input._array.shape[d] - 1) // 2
-    index = _op['clone'](narrow(order, d, middle, 1), order='C')
+    index = _op['place_of_rank'](_constant_of(input), dim=d, rank=middle)
     if input._array.dtype.kind == 'f' and _may_hold_nan(input._array):
         lost = _op['isnan'](input)
         index = where(

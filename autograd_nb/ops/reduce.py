@@ -15,7 +15,7 @@ import functools
 from operator import index
 
 import numpy as np
-from ..arrays.numpy_backend import in_rows, row_major, xp
+from ..arrays.numpy_backend import holds_nan, in_rows, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
 from autograd_nb.ops.pointwise import (
@@ -355,8 +355,12 @@ root_of_sum.fast_kernels(x=_root_rule)
 # %% ../../nbs/ops/03_reduce.ipynb #63dc9505
 def product_of_rows(x):
     """The products of the last dimension, by halves: NumPy multiplies number by number, and each
-    product waits for the one before it.
+    product waits for the one before it. Very short rows are multiplied side by side.
     """
+    if 1 < x.shape[-1] <= 4:
+        out = x[..., 0] * x[..., 1]
+        for i in range(2, x.shape[-1]): out *= x[..., i]
+        return out
     while x.shape[-1] > 32:
         n = x.shape[-1] // 2
         both = x[..., :n] * x[..., n : 2 * n]
@@ -555,9 +559,14 @@ def median(x, *, dim=None, keepdim=False):
     rest = tuple(i for i in range(x.ndim) if i not in dims)
     if not x.size:
         return x.dtype.type(np.iinfo(x.dtype).min if x.dtype.kind in 'iu' else np.nan)
-    rows = xp.sort(x.transpose(*rest, *dims).reshape([x.shape[i] for i in rest] + [-1]), -1)
-    out = rows[..., (rows.shape[-1] - 1) // 2]
-    if x.dtype.kind == 'f': out = xp.where(np.isnan(rows[..., -1]), rows[..., -1], out)
+    rows = x.transpose(*rest, *dims).reshape([x.shape[i] for i in rest] + [-1])
+    middle = (rows.shape[-1] - 1) // 2
+    if xp.on_host and x.dtype.char in 'fd' and not holds_nan(x):
+        out = np.partition(rows, middle, -1)[..., middle]
+    else:
+        rows = xp.sort(rows, -1)
+        out = rows[..., middle]
+        if x.dtype.kind == 'f': out = xp.where(np.isnan(rows[..., -1]), rows[..., -1], out)
     return out.reshape([1 if i in dims else s for i, s in enumerate(x.shape)]) if keepdim else out
 
 median.vjp(x=extreme_rule)

@@ -260,8 +260,8 @@ def var(x, *, dim=None, correction=1, keepdim=False):
         return var_plain(x, dim=dim, correction=correction, keepdim=keepdim)
     out, count = np.empty(shape[0], F32), max(shape[1] - correction, 0)
     thread_pool.run(loops().variances, shape[0], x.size, x.reshape(shape[:2]), float(count), out)
-    full = (1,) * x.ndim if shape[0] == 1 and dim in (None, ()) else (*x.shape[:-1], 1)
-    return out.reshape(full if keepdim else full[:-1] if dim not in (None, ()) else ())
+    if dim is None or dim == (): return out.reshape((1,) * x.ndim if keepdim else ())
+    return reduced(out, x, dim, keepdim)
 
 @example
 def variances(N):

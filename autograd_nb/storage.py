@@ -6,7 +6,7 @@
 __all__ = ['LEGACY_STORAGES']
 
 # %% ../nbs/pytorch_names/18_storage.ipynb #50049163
-from .tensor.memory import STORAGE_DTYPES, TypedStorage
+from .tensor.memory import STORAGE_DTYPES, TypedStorage, UntypedStorage
 
 # %% ../nbs/pytorch_names/18_storage.ipynb #a7668b44
 class _LegacyStorageMeta(type):
@@ -20,8 +20,9 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
 
     def __new__(cls, *args, wrap_storage=None, **more):
         number = args and not hasattr(args[0], '__len__') and type(args[0]) is not int
-        if len(args) > 1 or more or number or wrap_storage is not None and args:
-            raise (TypeError if number else RuntimeError)(
+        wrong = not isinstance(wrap_storage, UntypedStorage | None)
+        if len(args) > 1 or more or number or wrong or wrap_storage is not None and args:
+            raise (TypeError if number or wrong else RuntimeError)(
                 f"<class 'torch.{cls.__name__}'>.__new__ received an invalid combination of"
                 ' arguments. Expected one of:\n * no arguments\n * (int size)\n'
                 ' * (Sequence data)\n * (*, UntypedStorage wrap_storage)'

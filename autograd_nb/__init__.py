@@ -26,6 +26,7 @@ from .printing import set_printoptions
 from .graph.errors import HintedError as _Taught
 from .graph.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .layers.inference import inference_mode, is_inference_mode_enabled
+from .storage import LEGACY_STORAGES
 from .tensor import Tensor, TypedStorage, UntypedStorage, device
 from . import functions as _functions
 from autograd_nb.creation import (
@@ -167,6 +168,7 @@ for _name, _dtype in _LEGACY.items():
 _vocabulary.install(Tensor, globals())
 _removed, _refused_methods = _refusals()
 globals().update(_removed)
+globals().update(LEGACY_STORAGES)
 for _name, _method in _refused_methods.items(): setattr(Tensor, _name, _method)
 from .copies import install as _install  # noqa: E402 (it needs the methods)
 
@@ -242,7 +244,7 @@ def __getattr__(name):
         '_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils',
         'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'signal', 'masked', 'testing',
         'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'futures',
-        'multiprocessing', 'return_types', 'library', '__future__', '_dynamo',
+        'multiprocessing', 'return_types', 'library', '__future__', '_dynamo', 'storage',
     ):
         import importlib
 

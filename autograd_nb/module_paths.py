@@ -20,7 +20,7 @@ PACKAGE = __name__.rpartition('.')[0]
 SAME = {
     path: where
     for where, paths in {
-        'tensor': '_tensor storage',
+        'tensor': '_tensor',
         'printing': '_tensor_str',
         'ops': '_ops',
         'jit': '_jit_internal',

@@ -38,6 +38,7 @@ from .arrays.topics import take_topics
 from .cuda import is_available
 from .functions import Size
 from .graph.node import TensorBase, tensor_like
+from .layers.conjugate_views import PLAIN, bits_of
 from autograd_nb.nn.parameter import (
     Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 )
@@ -614,7 +615,7 @@ def _tensor(storage, kind, offset, size, stride, requires_grad, hooks, bits):
     for bit, turned in (bits or {}).items():
         need(is_text(bit, 'conj', 'neg') and type(turned) is bool, 'A tensor')
         need(made.is_floating_point() or made.is_complex(), 'A tensor')
-        if turned: made = made.conj() if bit == 'conj' else -made
+        if turned: made = made.conj() if bit == 'conj' else made._neg_view()
     return requiring(made, requires_grad)
 
 def requiring(made, requires_grad):
@@ -1238,7 +1239,8 @@ def _maker(w, x):
 
 def _arguments(w, x, requires_grad):
     "Write the tuple of that function's arguments."
-    key, owner, array = stored(w, x._array)
+    bits = bits_of(x)
+    key, owner, array = stored(w, x._array if bits == PLAIN else x._memory)
     item, first = array.itemsize, address(array) - address(owner) if array.size else 0
     w.out += b'('
     _storage_of(w, key, owner, array.dtype, str(x.device))
@@ -1248,6 +1250,7 @@ def _arguments(w, x, requires_grad):
     w.write(requires_grad)
     w.call('collections', 'OrderedDict')  # of hooks, which are not saved
     if array.dtype not in STORAGE_NAMES: w.write(FROM_NUMPY[array.dtype])
+    if bits != PLAIN: w.write({name: True for name, turned in zip(('conj', 'neg'), bits) if turned})
     w.out += b't'
 
 # %% ../nbs/06_pt_files.ipynb #1f5d33eb

@@ -293,13 +293,14 @@ def _decode(x, tensors):
 
 # %% ../nbs/05_serialization.ipynb #c39f6c37
 def format_of(f, format=None):
-    """The format of a file that is to be written: PyTorch's if it is asked for or if the name says
-    so.
+    """The format of a file that is to be written: PyTorch's if it is asked for, if the name says
+    so, or if the file is open already and has none to say anything.
     """
     if format is None:
         name = os.fspath(f) if isinstance(f, (str, os.PathLike)) else ''
         if isinstance(name, bytes): name = os.fsdecode(name)
-        format = 'pt' if name.lower().endswith(('.pt', '.pth')) else 'safetensors'
+        named = name and not name.lower().endswith(('.pt', '.pth'))
+        format = 'safetensors' if named else 'pt'
     if format not in ('pt', 'safetensors'):
         raise ValueError(f"torch.save: there is no format {format!r}: choose 'pt' or 'safetensors'")
     return format
@@ -319,9 +320,9 @@ def save(
     numbers, strings ...). `f`: a path or a file opened for writing bytes.
 
     `format`: 'pt' for a file that PyTorch's `torch.load` reads, 'safetensors' for one that cannot
-    even name a program; left out, the path decides: '.pt' and '.pth' are PyTorch's. Raises
-    TypeError for other objects, such as modules: save their `state_dict()`. The names of the
-    tensors in a safetensors file are their keys, joined by dots.
+    even name a program; left out, the path decides: '.pt', '.pth' and open files are PyTorch's.
+    Raises TypeError for other objects, such as modules: save their `state_dict()`. The names of
+    the tensors in a safetensors file are their keys, joined by dots.
     `_use_new_zipfile_serialization=False` writes PyTorch's older format; the options of pickles
     have no effect."""
     format = format_of(f, format)

@@ -18,7 +18,7 @@ FLOORS = (
     Floor("Graph", "Nodes, edges, saved values and the engine that walks them backward.", ("graph",)),
     Floor("Layers", "One concern in each room, plugged into the engine: hooks, devices, half precision, transforms.", ("layers", "transforms")),
     Floor("Operations", "Every operation once, with its derivative beside it.", ("ops",)),
-    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "checks", "refused", "module_paths", "forms", "printing", "functions", "creation", "linalg", "special", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "types", "copies", "outputs", "masked", "signal", "argument_types", "signatures")),
+    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "checks", "refused", "module_paths", "forms", "printing", "functions", "creation", "linalg", "special", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "storage", "types", "copies", "outputs", "masked", "signal", "argument_types", "signatures")),
     Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "capturing", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
           ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "_dynamo", "multiprocessing", "return_types")),

@@ -324,3 +324,39 @@ def test_as_many_lengths_as_sequences():
     assert [len(s) for s in unpad_sequence(x, autograd_nb.tensor([3, 1]))] == [3, 1]
     with pytest.raises(ValueError): unpad_sequence(x, autograd_nb.tensor([3]))
     with pytest.raises(AttributeError, match="no attribute 'device'"): unpad_sequence(x, [3, 1])
+
+
+@pytest.mark.needs("torch")
+def test_conversions_give_new_parameters_where_that_is_asked_for():
+    import torch as theirs
+
+    import autograd_nb as ours
+
+    def facts(lib):
+        m = lib.nn.Linear(2, 1)
+        m.bias.requires_grad_(False)
+        m(lib.ones(2)).backward()
+        before = m.weight
+        lib.__future__.set_overwrite_module_params_on_conversion(True)
+        try:
+            m.double()
+        finally:
+            lib.__future__.set_overwrite_module_params_on_conversion(False)
+        w = m.weight
+        return w is before, str(before.dtype)[-7:], str(w.dtype)[-7:], w.is_leaf, w.requires_grad, m.bias.requires_grad, w.grad.tolist(), str(w.grad.dtype)[-7:], type(w).__name__
+
+    assert facts(ours) == facts(theirs)
+
+
+@pytest.mark.needs("torch")
+def test_a_buffer_that_holds_nothing_is_one():
+    import torch as theirs
+
+    import autograd_nb as ours
+
+    for lib in (theirs, ours):
+        m = lib.nn.Module()
+        m.register_buffer("b", None)
+        assert m.get_buffer("b") is None
+        m.register_parameter("p", None)
+        with pytest.raises(AttributeError, match="`p` is not an nn.Parameter"): m.get_parameter("p")

@@ -178,6 +178,18 @@ a.select_scatter(a[0].float() / 3, 0, 0)
 a.detach().scatter(0, torch.zeros(0, dtype=torch.long), 3.0, reduce="multiply")
 torch.tensor([1.0, inf, 2.0, inf, 1.0]).sub(inf).unique(return_inverse=True)[1]
 torch.tensor([1.0, inf, 2.0, inf, 1.0]).mul(0).add(torch.tensor([1.0, 0.0, 2.0, 0.0, 1.0])).bfloat16().unique().float().nan_to_num(9.0)
+torch.frexp(torch.tensor([1e-40, -3e-42, 8.0]))[0]
+torch.frexp(torch.tensor([1e-310, 5e-324], dtype=torch.float64))[0]
+torch.digamma(torch.tensor([-1e30, -1e19], dtype=torch.float64)).isnan()
+torch.polygamma(1, torch.tensor([1e30], dtype=torch.float64))
+torch.i0(torch.tensor([inf, -inf, 1e5])).isnan()
+torch.special.i1(torch.tensor([inf, -inf, 1e5])).isnan()
+torch.nan_to_num(torch.tensor([inf, -inf, 1.0]).half())
+torch.tensor([inf, -inf, 1.0]).half().nan_to_num_()
+torch.where(a > 2, 2j, torch.ones(2, 2))
+torch.where(a > 2, torch.ones(2, 2), 2j)
+torch.where(a > 2, torch.ones(2, 2, dtype=torch.long), 2j)
+torch.nn.functional.margin_ranking_loss(torch.tensor([1, 2]), torch.tensor([2, 1]), torch.tensor([1, -1]))
 """
 
 

@@ -413,6 +413,16 @@ m.copy_(None)
 z.chunk(0)
 m[0].outer(m)
 torch.ones(4) in m
+torch.gradient(m, spacing=[1.0, 2.0, 3.0])
+torch.gradient(m, spacing=[1.0], dim=(0, 1))
+torch.nonzero_static(m, size=-1)
+m.repeat_interleave(torch.tensor([1, 2]), 0, output_size=5)
+torch.device("cuda:0", 1)
+torch.device("cuda:01")
+torch.device("cuda:")
+torch.distributions.constraints.independent(torch.distributions.constraints.real, -1)
+torch.distributions.constraints.dependent.event_dim
+torch.distributions.constraints.dependent.is_discrete
 """.strip().splitlines()
 
 

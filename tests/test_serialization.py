@@ -19,9 +19,9 @@ t = torch_nb
 DTYPES = "float16 bfloat16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 
 
-def there_and_back(obj, **options):
+def there_and_back(obj, format="safetensors", **options):
     file = io.BytesIO()
-    t.save(obj, file)
+    t.save(obj, file, format=format)
     file.seek(0)
     return t.load(file, **options)
 
@@ -135,8 +135,8 @@ def test_training_goes_on(tmp_path):
 
 def test_several_in_one_file():
     file = io.BytesIO()
-    t.save({"a": t.ones(2)}, file)
-    t.save([t.zeros(3), 5], file)
+    t.save({"a": t.ones(2)}, file, format="safetensors")
+    t.save([t.zeros(3), 5], file, format="safetensors")
     file.seek(0)
     same(t.load(file), {"a": t.ones(2)})
     same(t.load(file), [t.zeros(3), 5])
@@ -186,7 +186,7 @@ def test_pickles_are_refused_and_not_run(tmp_path, monkeypatch, weights_only):
 
 def bent(change):
     file = io.BytesIO()
-    t.save({"a": t.ones(4), "b": t.zeros(2)}, file)
+    t.save({"a": t.ones(4), "b": t.zeros(2)}, file, format="safetensors")
     raw = file.getvalue()
     n = int.from_bytes(raw[:8], "little")
     table = json.loads(raw[8 : 8 + n])
@@ -226,7 +226,7 @@ def test_broken_files_are_refused(how, tmp_path):
 def test_what_cannot_be_saved():
     for obj, said in ((nn.Linear(1, 1), "Save its state_dict"), (object(), "objects of type object"), ({"a": [lambda: 0]}, "at a.0"), (t.optim.SGD([t.ones(1, requires_grad=True)]), "state_dict")):
         with pytest.raises(TypeError, match=said):
-            t.save(obj, io.BytesIO())
+            t.save(obj, io.BytesIO(), format="safetensors")
     with pytest.raises(AttributeError, match="expected 'f' to be string, path, or a file-like object"):
         t.save(t.ones(1), 3)
     with pytest.raises(FileNotFoundError):
@@ -317,3 +317,34 @@ def test_places_that_are_none_and_hooks_that_are_lost(format):
         with pytest.raises(TypeError): torch_nb.load(io.BytesIO(raw), map_location=place)
     for place in (lambda storage, location: None, lambda storage, location: storage):
         assert torch_nb.load(io.BytesIO(raw), map_location=place).tolist() == [1, 1]
+
+
+SHARED_MEMORY = """
+[x[:2], x[2:]]
+{"a": x[1:], "b": x[:0]}
+[x.t(), x[None].expand(2, 4)]
+[c.conj(), c]
+[c.conj().imag]
+[torch.nn.Parameter(x), x]
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("call", SHARED_MEMORY.strip().splitlines())
+def test_an_open_file_holds_what_pytorch_writes(call):
+    "Whoever reads it, PyTorch or this library, finds the same memory under the tensors."
+    import torch
+
+    def facts(lib, raw):
+        found = lib.load(io.BytesIO(raw))
+        found = list(found.values()) if isinstance(found, dict) else found
+        first = found[0].untyped_storage().data_ptr()
+        return [(x.tolist(), x.stride(), x.storage_offset(), x.untyped_storage().nbytes(), x.is_conj(), x.is_neg(), x.untyped_storage().data_ptr() == first) for x in found]
+
+    raws = []
+    for lib in (torch, t):
+        file = io.BytesIO()
+        lib.save(eval(call, {"torch": lib, "x": lib.arange(4.0), "c": lib.tensor([1 + 2j, 3j])}), file)
+        raws.append(file.getvalue())
+    expected = facts(torch, raws[0])
+    assert facts(torch, raws[1]) == facts(t, raws[0]) == facts(t, raws[1]) == expected

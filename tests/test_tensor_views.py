@@ -684,3 +684,48 @@ def test_a_diagonal_of_an_expanded_tensor_is_written_everywhere(have, want, wrap
         (y**2 * lib.arange(math.prod(want) * 1.0).reshape(want)).sum().backward()
         found.append((y.tolist(), x.grad.tolist()))
     assert found[0] == found[1]
+
+
+STORAGES = """
+s = torch.UntypedStorage(4).fill_(1); s[0] = 5; r = len(s), s.nbytes(), s.tolist(), s[1:3].tolist(), s.element_size(), s.is_cuda, s.filename
+s = torch.UntypedStorage([1, 2, 3, 4]); s.byteswap(torch.int16); r = s.tolist(), s.clone().tolist(), s.cpu() is s
+s = torch.UntypedStorage(4).copy_(torch.UntypedStorage([1, 2, 3, 4])); r = s.resize_(6).nbytes(), s[:4].tolist(), s.resize_(2).tolist()
+r = torch.UntypedStorage(4).copy_(torch.UntypedStorage(3))
+r = torch.UntypedStorage("a")
+r = torch.UntypedStorage(2.5)
+s = torch.TypedStorage([1.0, 2.0], dtype=torch.float64); r = s.tolist(), s.dtype, s.size(), s.nbytes(), s.half().tolist(), s.long().dtype, s.complex_float().dtype
+s = torch.TypedStorage(wrap_storage=torch.UntypedStorage(8), dtype=torch.int32); r = s.size(), s.fill_(3).tolist(), s.pickle_storage_type()
+r = torch.TypedStorage(wrap_storage=torch.UntypedStorage(8))
+r = torch.TypedStorage(wrap_storage=3, dtype=torch.int32)
+s = torch.FloatStorage([1, 2]); r = s.tolist(), isinstance(s, torch.FloatStorage), isinstance(s, torch.LongStorage), torch.is_storage(s), torch.LongStorage.dtype
+r = torch.FloatStorage(2.5)
+r = torch.FloatStorage(2, 3)
+r = torch.BoolStorage([1, 0]).tolist(), torch.HalfStorage(2).nbytes(), torch.ones(2).storage().dtype, isinstance(torch.ones(1).storage(), torch.FloatStorage)
+r = torch.arange(2).set_(torch.ones(3))
+r = torch.arange(2).set_(torch.FloatStorage(2))
+r = torch.ones(1).set_(torch.FloatStorage([1, 2]), 0, (2,)).tolist()
+r = torch.from_file(path, size=4).tolist(), torch.UntypedStorage.from_file(path, False, 16).nbytes(), torch.FloatStorage.from_file(path, False, 2).tolist()
+x = torch.from_file(path, shared=True, size=6); x[5] = 7.0; r = torch.from_file(path, size=6).tolist()
+x = torch.from_file(path, size=4); x[0] = 7.0; r = torch.from_file(path, size=4, dtype=torch.int32).tolist()
+r = torch.from_file(path, size=400)
+r = torch.from_file(path + "/missing", size=4)
+""".strip()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("line", STORAGES.splitlines())
+def test_storages_made_without_a_tensor(line, tmp_path):
+    import torch as theirs
+
+    def outcome(lib):
+        path = tmp_path / "numbers"
+        path.write_bytes(np.arange(4, dtype=np.float32).tobytes())
+        scope = {"torch": lib, "path": str(path)}
+        try:
+            exec(line, scope)
+        except Exception as error:
+            return type(error).__name__, str(error).split("\n")[0][:40]
+        return str(scope["r"])
+
+    assert outcome(torch) == outcome(theirs)

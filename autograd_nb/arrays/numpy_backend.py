@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant',
-           'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of', 'laid',
-           'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
+           'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'mapped', 'seen_from', 'strides_of',
+           'laid', 'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
            'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'holds_nan', 'reduced',
            'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand', 'strided', 'spread',
            'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'dimension_order', 'like_operands',
@@ -15,6 +15,7 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS
 import ctypes
 import functools
 import math
+import mmap
 import os
 import sys
 import warnings
@@ -152,6 +153,27 @@ def row_major(result):
     out so, however the operands lie, and `view` can then be called on them.
     """
     return result if result.flags.c_contiguous else result.copy()
+
+# %% ../../nbs/arrays/02_numpy.ipynb #3fe622ba
+def mapped(filename, shared, count, kind):
+    "An array of the first `count` numbers of a file, which the operating system reads when needed."
+    size = count * kind.itemsize
+    try: file = open(filename, 'r+b' if shared else 'rb')
+    except OSError as e:
+        how = 'read-write' if shared else 'read-only'
+        raise RuntimeError(
+            f'unable to open file <{filename}> in {how} mode: {e.strerror} ({e.errno})'
+        ) from None
+    with file:
+        has = os.fstat(file.fileno()).st_size
+        if has < size and not shared:
+            raise RuntimeError(
+                f'file <{filename}> size <{has}> is smaller than the required mapping size <{size}>'
+            )
+        if has < size: file.truncate(size)
+        if not size: return np.empty(0, kind)
+        access = mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=access), kind)
 
 # %% ../../nbs/arrays/02_numpy.ipynb #1c12231e
 # what `as_strided` puts between its result and the array

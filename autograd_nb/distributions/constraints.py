@@ -236,6 +236,10 @@ class _IndependentConstraint(Constraint):
     "Another constraint, met by an event only if all its parts meet it."
 
     def __init__(self, base_constraint, reinterpreted_batch_ndims):
+        if reinterpreted_batch_ndims < 0:
+            raise AssertionError(
+                f'reinterpreted_batch_ndims must be >= 0, got {reinterpreted_batch_ndims}'
+            )
         self.base_constraint, self.reinterpreted_batch_ndims = (
             base_constraint,
             reinterpreted_batch_ndims,
@@ -292,23 +296,32 @@ independent = _IndependentConstraint
 real_vector = independent(real, 1)
 
 # %% ../../nbs/distributions/01_constraints.ipynb #6b46774f
-class _Dependent(Constraint):
-    def __init__(self, *, is_discrete=False, event_dim=0):
-        self.is_discrete, self.event_dim = is_discrete, event_dim
+def _told(name):
+    "A property that a dependent constraint may leave open."
+    def value(self):
+        if (known := self.__dict__.get(name)) is not None: return known
+        raise NotImplementedError(f'.{name} cannot be determined statically')
+    return property(value)
 
-    def __call__(self, *, is_discrete=False, event_dim=0):
-        return _Dependent(is_discrete=is_discrete, event_dim=event_dim)
+class _Dependent(Constraint):
+    def __init__(self, *, is_discrete=None, event_dim=None):
+        self.__dict__.update(is_discrete=is_discrete, event_dim=event_dim)
+
+    is_discrete, event_dim = _told('is_discrete'), _told('event_dim')
+
+    def __call__(self, *, is_discrete=None, event_dim=None):
+        known = dict(is_discrete=is_discrete, event_dim=event_dim)
+        return _Dependent(**{k: self.__dict__[k] if v is None else v for k, v in known.items()})
 
     def check(self, value):
         raise ValueError('Cannot determine validity of dependent constraint')
 
 class _DependentProperty(property, _Dependent):
-    def __init__(self, fn=None, *, is_discrete=False, event_dim=0):
+    def __init__(self, fn=None, *, is_discrete=None, event_dim=None):
         property.__init__(self, fn)
-        self.is_discrete, self.event_dim = is_discrete, event_dim
+        _Dependent.__init__(self, is_discrete=is_discrete, event_dim=event_dim)
 
-    def __call__(self, fn):
-        return _DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+    def __call__(self, fn): return _DependentProperty(fn, **self.__dict__)
 
 dependent, dependent_property = _Dependent(), _DependentProperty
 

@@ -207,9 +207,10 @@ def _as_element(number, tensor):
     return fitting(number, np.dtype(float)) if number.__class__ is builtins.complex else number
 
 def _choice(number, tensor):
-    "A number of `where`; beside integers one with a point decides the dtype itself."
+    "A number of `where`; one of a higher kind than the tensor's decides the dtype itself."
     dtype = tensor._array.dtype
     if number.__class__ is not int and dtype.kind in 'biu': return number
+    if number.__class__ is builtins.complex and dtype.kind != 'c': return number
     held = _as_element(number, tensor)
     bare = getattr(tensor, '_bare', None).__class__ is np.ndarray and not LOCAL.modes.general
     if not bare or held.__class__ is not int or dtype != np.int64: return held

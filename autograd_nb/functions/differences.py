@@ -40,14 +40,21 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
 # %% ../../nbs/tensor/functions/25_differences.ipynb #88b3b3b1
 def _spacings(spacing, n, dims):
     "The dimensions, and for each the distance, or the coordinates, of its points."
-    if dims is None: dims = tuple(range(n))
+    every = dims is None
+    if every: dims = tuple(range(n))
     else: dims = tuple(dim_of(d, n) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
     if spacing is None: spacing = 1
     spaces = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spaces) != len(dims):
         raise RuntimeError(
-            'torch.gradient expected spacing to be unspecified, a scalar or a list of length equal'
-            f' to \'self.dim() = {n}\', but got a list of length {len(spaces)}'
+            'torch.gradient expected spacing to be unspecified, a scalar'
+            + (
+                f", or a list of length equal to 'self.dim() = {n}', since dim argument was not"
+                f' given, but got a list of length {len(spaces)}'
+                if every
+                else " or it's spacing and dim arguments to have the same length, but got a spacing"
+                f' argument of length {len(spaces)} and a dim argument of length {len(dims)}.'
+            )
         )
     return dims, spaces
 

@@ -10,7 +10,7 @@ __all__ = ['float_power', 'ldexp', 'frexp', 'prelu', 'threshold', 'hardshrink', 
 import builtins
 
 from .. import functions as F
-from ..arrays.dtypes import DTYPES, FROM_NUMPY, bfloat16, finfo
+from ..arrays.dtypes import DTYPES, FROM_NUMPY, finfo
 from ..forms import forms
 from . import _op, _pair, cast, into, reshape
 from ..graph.errors import combination_error
@@ -67,9 +67,7 @@ def frexp(input, *, out=None):
     """
     if out is not None: return into(out, frexp(input))
     e = _op['binary_exponent'](input)
-    return _pair('frexp', ('mantissa', 'exponent'))(
-        input * cast(_op['exp2'](-cast(e, DTYPES['float64'])), FROM_NUMPY[input._array.dtype]), e
-    )
+    return _pair('frexp', ('mantissa', 'exponent'))(_op['times_power'](input, -e), e)
 
 # %% ../../nbs/tensor/functions/15_elementwise.ipynb #375e4b04
 @forms('function method')
@@ -119,8 +117,9 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None):
 @forms('function_ method_', names='nan_to_num')
 def _finite(input, nan=None, posinf=None, neginf=None):
     "The numbers of `nan_to_num`: in place, PyTorch records it for complex numbers too."
-    if input._array.dtype == bfloat16.numpy:  # whose largest number is not that of float32
-        most = finfo(bfloat16).max
+    kind = FROM_NUMPY[input._array.dtype]
+    if kind.itemsize == 2 and kind.is_floating_point:  # the largest number is not that of float32
+        most = finfo(kind).max
         posinf, neginf = most if posinf is None else posinf, -most if neginf is None else neginf
     return _op['nan_to_num'](
         input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf

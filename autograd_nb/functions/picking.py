@@ -313,7 +313,10 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
             'repeats must have the same size as input along dim, but got repeats.size(0) ='
             f' {times.size} and input.size(0) = {n}'
         )
-    return index_select(input, d, _sent(np.repeat(np.arange(n), times), input))
+    places = np.repeat(np.arange(n), times)
+    if output_size is not None and output_size != places.size:
+        raise RuntimeError('allocated size does not match required size')
+    return index_select(input, d, _sent(places, input))
 
 # %% ../../nbs/tensor/functions/12_picking.ipynb #233811cf
 def _sent(places, input):

@@ -421,6 +421,7 @@ def argwhere(input):
 @device_agnostic
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
+    if size < 0: raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     found = nonzero(input)._array[:size]
     return tensor_like(
         np.concatenate([found, np.full((size - len(found), found.shape[1]), fill_value, np.int64)])

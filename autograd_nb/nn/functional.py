@@ -1586,7 +1586,7 @@ def margin_ranking_loss(
             f' input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} '
         )
     return summarise(
-        _positive_part(-target * (input1 - input2) + margin),
+        _positive_part(-target * (input1 - input2) + float(margin)),
         reduction_of(reduction, size_average, reduce),
     )
 

@@ -686,8 +686,8 @@ def bessel_scaled(x, order):
     return np.where(np.isnan(x), x, np.copysign(out, x) if order else out)
 
 def bessel(x, order):
-    "`I(x)` of order 0 or 1; beyond 1,000 the exponential is infinite, whatever scales it."
-    return np.exp(np.abs(x)) * bessel_scaled(np.clip(x, -1e3, 1e3), order)
+    "`I(x)` of order 0 or 1; at infinity it is infinity times zero, NaN, as in PyTorch."
+    return np.exp(np.abs(x)) * bessel_scaled(x, order)
 
 @unary(in_double(lambda x: bessel(x, 0)), promote='float', forms=EVERY_FORM)
 def i0(x):

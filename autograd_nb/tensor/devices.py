@@ -65,8 +65,13 @@ class device(_DefaultHere):
         elif isinstance(type, int):
             type, index = 'cuda', type
         elif ':' in type:
+            if index is not None:
+                raise RuntimeError(
+                    'type (string) must not include an index because index was passed'
+                    f' explicitly: {type}'
+                )
             type, _, number = type.partition(':')
-            if not number.isdigit():
+            if not number.isdigit() or number != str(int(number)):
                 raise RuntimeError(f"Invalid device string: '{type}:{number}'")
             index = int(number)
         if index is not None and index < 0:

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ..arrays.cupy_backend import Device, generator_for
-from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
+from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, c_name
 from ..arrays.random import default_generator
 from ..arrays.numpy_backend import CONSTANTS, KEPT, is_array, spread
 
@@ -91,7 +91,12 @@ class Replacing:
         "Give the tensor the memory of another one, of a storage, or (without arguments) none."
         if source is None: source = tensor_like(np.zeros(0, self._array.dtype))
         if isinstance(source, UntypedStorage):
-            source = tensor_like(source._memory().ravel(order='K').view(self._array.dtype))
+            source = tensor_like(source.numbers_as(self._array.dtype))
+        elif source._array.dtype != self._array.dtype:
+            raise RuntimeError(
+                f'Could not set tensor of type {c_name(source._array)} to a tensor of type'
+                f' {c_name(self._array)}'
+            )
         if size is not None or storage_offset:
             if size is None: size = (source._array.size - storage_offset,)
             if stride is None: stride = (*np.cumprod(size[:0:-1], dtype=int)[::-1].tolist(), 1)

@@ -21,6 +21,7 @@ import weakref
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Mapping
 
+from ... import __future__ as conversions
 from ...arrays.dtypes import dtype as Dtype, memory_format as MemoryFormat
 from ...functions import dtype_of
 from ...autograd.function import Function
@@ -898,7 +899,8 @@ class MembersByPath:
         module = self.get_submodule(path)
         if not hasattr(module, name):
             raise AttributeError(f'{module._get_name()} has no attribute `{name}`')
-        if getattr(module, kind).get(name) is None:
+        held = getattr(module, kind)
+        if name not in held or held[name] is None and kind == '_parameters':
             raise AttributeError(f'`{name}` is not {what}')
         return getattr(module, kind)[name]
 
@@ -943,10 +945,13 @@ class Conversion:
         if recurse:
             for module in self.children(): module._apply(fn)
         with no_grad():
-            for p in self._parameters.values():
+            for name, p in self._parameters.items():
                 if p is None: continue
                 held = p.grad if p.is_leaf else None
-                p.data = fn(p.detach())
+                if conversions.get_overwrite_module_params_on_conversion():
+                    p = self._parameters[name] = Parameter(fn(p.detach()), p.requires_grad)
+                else:
+                    p.data = fn(p.detach())
                 if held is not None: p.grad = fn(held.detach())
             for name, b in self._buffers.items():
                 if b is not None: self._buffers[name] = fn(b)

@@ -27,7 +27,7 @@ def digamma_of(x):
     if x == math.inf: return x
     total = 0.0
     if x < 0:
-        part = x - math.floor(x)
+        part = x - np.floor(x)
         if part == 0: return math.nan
         total, x = -math.pi / math.tan(math.pi * part), 1 - x
     while x < 10: total, x = total - 1 / x, x + 1
@@ -44,8 +44,8 @@ def digamma(lo, hi, x, out):
 def zeta_of(s, a, bernoulli):
     "The sum of `(a + k) ** -s` for s above 1."
     if a == math.inf: return 0.0
-    if a <= 0 and a == math.floor(a): return math.inf
-    if a != a or a <= 0 and s != math.floor(s): return math.nan
+    if a <= 0 and a == np.floor(a): return math.inf
+    if a != a or a <= 0 and s != np.floor(s): return math.nan
     total = 0.0
     while a < 10: total, a = total + a**-s, a + 1
     power = a**-s
@@ -264,4 +264,4 @@ def modified_bessel(lo, hi, order, scaled, x, out):
     for i in range(lo, hi):
         v = np.float64(x[i])
         if scaled: out[i] = bessel_scaled_of(v, order)
-        else: out[i] = math.exp(abs(v)) * bessel_scaled_of(min(max(v, -1e3), 1e3), order)
+        else: out[i] = math.exp(abs(v)) * bessel_scaled_of(v, order)

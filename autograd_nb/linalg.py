@@ -24,7 +24,7 @@ from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_d
 from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, promote_types
 from .arrays.numpy_backend import CONSTANTS
 from .forms import forms
-from .functions import _pair, cast, dim_of, into, matmul, need_tensor
+from .functions import _op, _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.errors import argument_error
 from .graph.modes import LOCAL
 from .layers.casting import castable
@@ -32,7 +32,6 @@ from .layers.replay import constant_input
 from .transforms import looped
 from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import recorded_as, rename
-from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import MATRIX_KERNELS, LinAlgError
 
@@ -41,7 +40,6 @@ def followed(A):
     "Whether operations on `A` are taken down, so that its numbers must not decide what is done."
     return A.__class__ in WRAPPERS or LOCAL.modes.tape is not None
 
-_op = {n: op.call for n, op in REGISTRY.items() if op.__module__.endswith('.decompositions')}
 
 def need_matrix(A, name, square=False):
     "Raise PyTorch's errors unless `A` is a tensor of (square) floating matrices."
@@ -267,7 +265,7 @@ def lstsq(A, B, rcond=None, *, driver=None, out=None):
     limit = np.finfo(A._array.dtype).eps * builtins.max(m, n) if rcond is None else rcond
     x = matmul(_op['pinv'](A, rtol=limit), b)
     full, *rest = _fit(A, limit, driver)
-    size = REGISTRY['abs'].call(matmul(A, x) - b)
+    size = _op['abs'](matmul(A, x) - b)
     residuals = F.sum(size * size, -2)
     if not full: residuals = F.narrow(F.reshape(residuals, -1), 0, 0, 0)
     return return_lstsq(F.squeeze(x, -1) if vector else x, residuals, *rest)
@@ -325,7 +323,7 @@ def logdet(input):
     "The logarithm of the determinant; NaN where it is negative."
     need_matrix(input, 'linalg.slogdet', True)
     s, l = _op['slogdet'](input)
-    if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
+    if s._array.dtype.kind == 'c': return l + _op['log'](s)
     return F.where(s < 0, math.nan, l)
 
 # %% ../nbs/tensor/05_linalg.ipynb #ea1ce279
@@ -848,7 +846,7 @@ def cross(input, other, *, dim=-1, out=None):
             f' and {other._array.shape[d]}'
         )
     F.one_dtype('expected scalar type {} but found {}', input, other)
-    return into(out, REGISTRY['cross'].call(input, other, dim=d))
+    return into(out, _op['cross'](input, other, dim=d))
 
 @castable
 def vecdot(x, y, *, dim=-1, out=None):

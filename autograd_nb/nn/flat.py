@@ -32,6 +32,7 @@ from autograd_nb.nn.functional import (  # noqa: F401
     pixel_unshuffle,
     rms_norm, rrelu, rrelu_, selu_, threshold_
 )
+from .functional.dropouts import _coins, _masked
 from autograd_nb.nn.modules.rnn import (
     gru_step as _gru_step, lstm_step as _lstm_step, rnn_step as _rnn_step
 )
@@ -131,17 +132,17 @@ feature_alpha_dropout, feature_alpha_dropout_ = (
 
 def feature_dropout(input, p, train):
     "Dropout of whole channels."
-    return _F._masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train)
+    return _masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train)
 
 def feature_dropout_(input, p, train):
     "Dropout of whole channels, in place."
-    return _F._masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train, True)
+    return _masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train, True)
 
 def native_dropout(input, p, train):
     "Dropout, and the mask of what was kept."
     if not train: return input.clone(), _ones_like(input, dtype=_bool)
     a = input._array
-    kept = _F._coins(input, a.shape, 1 - p)(a.shape)
+    kept = _coins(input, a.shape, 1 - p)(a.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return input * _tensor_like(kept.astype(a.dtype)) * scale, _tensor_like(kept)
 

@@ -517,3 +517,47 @@ def test_gradients_at_and_outside_the_edge_of_a_domain(call, gradient):
     for want, got in zip(*found):
         assert (want is None) == (got is None)
         if want: np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+BEYOND = {  # what chooses between numbers, at numbers and with gradients that are not finite
+    **{
+        name: f"F.{name}(x)"
+        for name in "relu relu6 hardtanh elu selu celu leaky_relu hardswish hardsigmoid hardshrink softshrink"
+        " softplus silu gelu tanh sigmoid logsigmoid".split()
+    },
+    "relu_": "F.relu(x * 1, True)",
+    "elu_": "F.elu(x * 1, 1.5, True)",
+    "threshold": "F.threshold(x, 0.1, 20)",
+    "clamp": "x.clamp(-1, 1)",
+    "clamp_min": "x.clamp(min=0.1)",
+    "clamp_max": "x.clamp(max=1)",
+    "clamp by tensors": "torch.clamp(x, torch.zeros(()), torch.ones(()))",
+    **{name: f"torch.{name}(x, torch.ones(()))" for name in "maximum minimum fmax fmin".split()},
+    "where": "torch.where(x.detach() > 0, x, 1.0)",
+    "nan_to_num": "torch.nan_to_num(x)",
+    "logit": "torch.logit(x, 1e-3)",
+    "hinge": "F.hinge_embedding_loss(x, -torch.ones(10), reduction='none')",
+    "margin": "F.margin_ranking_loss(x, torch.zeros(10), torch.ones(10), reduction='none')",
+    "root of relu": "torch.sqrt(F.relu(x))",
+    "root of clamp": "torch.sqrt(x.clamp(min=0.1) - 0.1)",
+    "log of relu": "torch.log(F.relu(x))",
+    "smallest of all": "x[:7].min()",
+    "largest of all": "x[:7].max()",
+    "median of all": "x[:7].median()",
+}
+
+
+@pytest.mark.parametrize("size", [1, 300])  # few numbers, and so many that other loops take them
+@pytest.mark.parametrize("gradient", [1.0, float("inf"), -float("inf"), float("nan"), 0.0])
+@pytest.mark.parametrize("name", BEYOND)
+def test_gradients_at_what_is_not_finite(name, gradient, size):
+    def slopes(torch, size):
+        inf, nan = float("inf"), float("nan")
+        x = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, nan, inf, -inf]).repeat(size).requires_grad_()
+        out = eval(BEYOND[name].replace("10", str(10 * size)), dict(torch=torch, F=torch.nn.functional, x=x))
+        out.backward(torch.full_like(out, gradient))
+        return x.grad.numpy()
+
+    theirs = slopes(lib(), size)
+    same = np.isclose(theirs, np.tile(slopes(lib(), 1), size), rtol=1e-4, equal_nan=True)  # PyTorch's loops differ at NaN
+    np.testing.assert_allclose(slopes(ours, size)[same], theirs[same], rtol=2e-5, atol=1e-6)

@@ -511,13 +511,13 @@ cosh.vjp(x=lambda g, x: g * sinh(x))
 def tanh(x):
     "The hyperbolic tangent."
 
-tanh.vjp(x=lambda g, out: g - g * (out * out))
+tanh.vjp(x=lambda g, out: g * (1 - out * out))
 
 def _tanh_back(g, out):
     t = out * out
-    if t.__class__ is not np.ndarray: return g - g * t
-    np.multiply(g, t, t)
-    return np.subtract(g, t, t)
+    if t.__class__ is not np.ndarray: return g * (1 - t)
+    np.subtract(1, t, t)
+    return np.multiply(g, t, t)
 
 tanh.fast_kernels(x=_tanh_back)  # the same in one piece of memory
 
@@ -545,12 +545,12 @@ def sigmoid(x):
     "`1 / (1 + e ** -x)`."
     return xp.reciprocal(xp.exp(-x) + xp.constant(1, x.dtype))
 
-sigmoid.vjp(x=lambda g, out: (g - g * out) * out)
+sigmoid.vjp(x=lambda g, out: g * (1 - out) * out)
 
 def _sigmoid_back(g, out):
-    t = g * out
-    if t.__class__ is not np.ndarray: return (g - t) * out
-    np.subtract(g, t, t)
+    t = 1 - out
+    if t.__class__ is not np.ndarray: return g * t * out
+    np.multiply(g, t, t)
     return np.multiply(t, out, t)
 
 sigmoid.fast_kernels(x=_sigmoid_back)
@@ -560,7 +560,9 @@ def relu(x):
     "`x` where positive, else zero; NaN stays NaN."
     return xp.maximum(x, xp.constant(0, x.dtype))
 
-relu.vjp(x=lambda g, out: g * (out > 0)).formally(x='x', node='ThresholdBackwardBackward0')
+relu.vjp(x=lambda g, out: where(0.0, g, out <= 0)).formally(
+    x='x', node='ThresholdBackwardBackward0'
+)
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5f979144
 @op(jvp=symmetric, batch=pointwise, kinds='fcV', samples=[(N(3, 4), dict(negative_slope=0.1))])
@@ -577,7 +579,7 @@ def elu(x, *, alpha=1.0):
     "`x` where positive, else `alpha * (e ** x - 1)`."
     return xp.where(x > 0, x, x.dtype.type(alpha) * xp.expm1(xp.minimum(x, x.dtype.type(0))))
 
-elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, zero(x))) * alpha), x > 0))
+elu.vjp(x=lambda g, x, *, alpha: where(g * (exp(minimum(x, zero(x))) * alpha), g, x <= 0))
 
 def softplus_kernel(x, beta=1.0, threshold=20.0):
     if beta == 1 and threshold == 20 and x.__class__ is np.ndarray and x.dtype == np.float32:
@@ -863,9 +865,9 @@ trunc = rounding('trunc', np.trunc, 'The next whole number towards zero.',
 round = rounding('round', np.rint, 'The nearest whole number; halves go to the even one.')
 
 # %% ../../nbs/ops/02_pointwise.ipynb #9324bebc
-def half_at_ties(g, x, y, wins):
-    "The part of `g` that goes to the input that `wins`: half where both are equal."
-    return g * (as_numbers(wins, g) + as_numbers(x == y, g) * 0.5)
+def half_at_ties(g, x, y, loses):
+    "What of `g` goes to an input: nothing where it `loses`, half where both are equal."
+    return where(0.0, where(g * 0.5, g, x == y), loses)
 
 def as_numbers(mask, like):
     "A mask as ones and zeros in the dtype of `like`."
@@ -876,7 +878,7 @@ def clamp_min(x, y):
     "The larger of `x` and the bound `y`; at ties the gradient goes to `x`."
 
 clamp_min.vjp(
-    x=lambda g, x, y: g * as_numbers(x >= y, g), y=lambda g, x, y: g * as_numbers(x < y, g)
+    x=lambda g, x, y: where(g, 0.0, x >= y), y=lambda g, x, y: where(g, 0.0, x < y)
 )
 
 @binary(np.minimum, node='ClampMaxBackward1', overloaded=True)
@@ -884,7 +886,7 @@ def clamp_max(x, y):
     "The smaller of `x` and the bound `y`; at ties the gradient goes to `x`."
 
 clamp_max.vjp(
-    x=lambda g, x, y: g * as_numbers(x <= y, g), y=lambda g, x, y: g * as_numbers(x > y, g)
+    x=lambda g, x, y: where(g, 0.0, x <= y), y=lambda g, x, y: where(g, 0.0, x > y)
 )
 
 @binary(np.maximum, numbers=False, forms='function method')
@@ -892,7 +894,7 @@ def maximum(x, y):
     "The larger of two elements; NaN wins."
 
 maximum.vjp(
-    x=lambda g, x, y: half_at_ties(g, x, y, x > y), y=lambda g, x, y: half_at_ties(g, x, y, y > x)
+    x=lambda g, x, y: half_at_ties(g, x, y, x < y), y=lambda g, x, y: half_at_ties(g, x, y, y < x)
 )
 
 # %% ../../nbs/ops/02_pointwise.ipynb #4d8be96f
@@ -901,7 +903,7 @@ def minimum(x, y):
     "The smaller of two elements; NaN wins."
 
 minimum.vjp(
-    x=lambda g, x, y: half_at_ties(g, x, y, x < y), y=lambda g, x, y: half_at_ties(g, x, y, y < x)
+    x=lambda g, x, y: half_at_ties(g, x, y, x > y), y=lambda g, x, y: half_at_ties(g, x, y, y > x)
 )
 
 # %% ../../nbs/ops/02_pointwise.ipynb #9f1c6b2e
@@ -926,7 +928,7 @@ def clamp(x, *, min=None, max=None):
     if max is not None: out = xp.minimum(out, x.dtype.type(max))
     return out
 
-clamp.vjp(x=lambda g, x, *, min, max: g * inside(x, min, max))
+clamp.vjp(x=lambda g, x, *, min, max: where(g, 0.0, inside(x, min, max)))
 
 # %% ../../nbs/ops/02_pointwise.ipynb #8f554cfd
 @op(jvp=symmetric, batch=pointwise, node='ClampMinBackward0', samples=[(N(3, 4), dict(limit=-0.5))])
@@ -934,14 +936,14 @@ def at_least(x, *, limit):
     "`x`, and `limit` where that is larger."
     return xp.maximum(x, x.dtype.type(limit))
 
-at_least.vjp(x=lambda g, x, *, limit: g * (x >= limit))
+at_least.vjp(x=lambda g, x, *, limit: where(g, 0.0, x >= limit))
 
 @op(jvp=symmetric, batch=pointwise, node='ClampMaxBackward0', samples=[(N(3, 4), dict(limit=0.5))])
 def at_most(x, *, limit):
     "`x`, and `limit` where that is smaller."
     return xp.minimum(x, x.dtype.type(limit))
 
-at_most.vjp(x=lambda g, x, *, limit: g * (x <= limit))
+at_most.vjp(x=lambda g, x, *, limit: where(g, 0.0, x <= limit))
 
 
 # %% ../../nbs/ops/02_pointwise.ipynb #7a8fde55

@@ -502,9 +502,9 @@ def extreme_places(x, out, like, dim, keepdim):
 def extreme_rule(g, x, out, *, dim, keepdim):
     hit = extreme_places(x, out, g, dim, keepdim)
     count = sum(hit, dim=dim, keepdim=True)
-    # of all elements together, where `x` no longer holds `out`, nothing is handed on
-    if dim is None: count = count + as_numbers(count == 0, g)
-    return restore(g, x.shape, dim, keepdim) * (hit / count)
+    whole = restore(g, x.shape, dim, keepdim)
+    if dim is not None: return whole * (hit / count)
+    return where(whole / count, 0.0, hit != 0)  # where `x` no longer holds `out`, nothing
 
 def extreme_jvp(tangents, values, out, statics):
     x, dim, keepdim = values[0], statics['dim'], statics['keepdim']

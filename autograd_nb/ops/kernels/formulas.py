@@ -109,9 +109,9 @@ def add_fast_rule(name, least):
     fast_kernel(name, 'x', any_layout=False)(Formula(first.function, least, first.fast_rule))
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #47ef0060
-def straight(formula):
-    """A `Formula` of one array as a function: few numbers take one call to their array code, and
-    those for one thread one to their loop, once it is there.
+def straight(formula, defaults):
+    """A `Formula` of one array as a function, with statics if there are `defaults` of any: few
+    numbers take one call to their array code, those for one thread one to their loop.
     """
     small, least, made, empty = formula.small, formula.least, formula.made, np.empty
     ndarray, usual = np.ndarray, F32
@@ -128,14 +128,16 @@ def straight(formula):
         else: loop(0, n, constants, x.reshape(-1), out.reshape(-1))
         return out
 
-    return kernel
+    def bare(x): return small(x) if x.size < least else kernel(x)
+
+    return kernel if defaults else bare
 
 ALONE = 1 << 13  # numbers for which no formula asks a second thread
 
 def add_fast_kernel(name, least):
     "What computes an operation, from so many numbers on."
     op = REGISTRY[name]
-    fast_kernel(name)(straight(Formula(op.definition, least)))
+    fast_kernel(name)(straight(Formula(op.definition, least), op.statics))
 
 if AVAILABLE:
     for _name, _least in RULES.items(): add_fast_rule(_name, _least)

@@ -33,7 +33,7 @@ from .transforms import looped
 from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import recorded_as, rename
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
-from .ops.decompositions import MATRIX_KERNELS, LinAlgError
+from .ops.decompositions import MATRIX_KERNELS, LinAlgError, order_of_minor
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99
 def followed(A):
@@ -347,13 +347,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
     except LinAlgError:
         if check_errors: raise
         for i in np.ndindex(info.shape):
-            m = mirrored(tensor_like(A._array[i]), upper).cpu()._array
-            for k in range(1, len(m) + 1):
-                try:
-                    np.linalg.cholesky(m[:k, :k])
-                except np.linalg.LinAlgError:
-                    info[i] = k
-                    break
+            info[i] = order_of_minor(mirrored(tensor_like(A._array[i]), upper).cpu()._array)
         L = tensor_like(library_of(A._array).full_like(A._array, np.nan))
     return into(out, return_cholesky_ex(L, tensor_like(to_device_of(info, A._array))))
 

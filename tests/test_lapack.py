@@ -158,3 +158,21 @@ def test_row_exchanges_are_lapacks(shape):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), **tolerance(dtype))
         for ours, theirs in zip(torch.linalg.lu(torch.tensor(x)), real.linalg.lu(real.tensor(x))):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), **tolerance(dtype))
+
+
+@pytest.mark.parametrize("call", [
+    "cholesky(x)", "cholesky(stack)", "cholesky(-eye)", "cholesky_ex(x).info", "cholesky_ex(stack).info", "cholesky_ex(-stack).info", "svd(x)", "svd(stack)",
+    "svd(stack, full_matrices=False)", "svdvals(x)", "svdvals(stack)",
+])
+def test_matrices_of_what_is_no_number(call):
+    "PyTorch's error, or its place of the first minor that has no factor."
+    import torch as real
+
+    def told(torch):
+        x, eye = torch.tensor([[2.0, 1.0, float("nan")], [1.0, 2.0, 1.0], [float("nan"), 1.0, 2.0]]), torch.eye(3)
+        try:
+            return eval(f"torch.linalg.{call}", dict(torch=torch, x=x, eye=eye, stack=torch.stack([eye, x]))).tolist()
+        except RuntimeError as error:
+            return str(error).partition("\n")[0]
+
+    assert told(torch) == told(real)

@@ -118,13 +118,25 @@ def singular(x, name, what='The solver failed because the input matrix is singul
 # %% ../../../nbs/ops/decompositions/01_matrices.ipynb #3c92861c
 def singular_vectors(x, full):
     "The singular value decomposition of arrays."
-    if not full:
-        return lapack.routine('svd_s', lambda x: np.linalg.svd(x, full_matrices=False), x)
-    return lapack.routine('svd_f', np.linalg.svd, x)
+    if full: return _singular('svd_f', np.linalg.svd, x)
+    return _singular('svd_s', lambda x: np.linalg.svd(x, full_matrices=False), x)
 
 def singular_values(x):
     "The singular values of arrays."
-    return lapack.routine('svd', lambda x: np.linalg.svd(x, compute_uv=False), x)
+    return _singular('svd', lambda x: np.linalg.svd(x, compute_uv=False), x)
+
+def _singular(name, plain, x):
+    try: return lapack.routine(name, plain, x)
+    except np.linalg.LinAlgError:
+        finite = np.isfinite(x).all((-1, -2)).ravel()
+        place = f'(Batch element {finite.argmin()}): ' if x.ndim > 2 else ''
+        cause = (
+            'is ill-conditioned or has too many repeated singular values' if finite.all()
+            else 'contained non-finite values'
+        )
+        raise LinAlgError(
+            f'linalg.svd: {place}The algorithm failed to converge because the input matrix {cause}.'
+        ) from None
 
 # %% ../../../nbs/ops/decompositions/01_matrices.ipynb #44415267
 def lu_arrays(x):

@@ -181,8 +181,9 @@ _Strided = type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)
 
 def seen_from(array, shape, strides, start):
     """A view of the memory of `array`, `start` bytes behind its first number. Unlike NumPy's own
-    views, an empty one stays where it was cut.
+    views, an empty one stays where it was cut. On a device views begin where the array does.
     """
+    if not xp.on_host: return np.lib.stride_tricks.as_strided(array, shape, strides)
     store = storage_of(array)
     if array.size and not start and store.__class__ is ndarray and store.flags.c_contiguous:
         view = ndarray(shape, array.dtype, store, address(array) - address(store), strides)

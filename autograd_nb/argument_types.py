@@ -18,7 +18,9 @@ from types import FunctionType
 
 import numpy as np
 
+from .arrays.cupy_backend import DeviceGenerator
 from .arrays.dtypes import dtype as Dtype
+from .arrays.random import Generator
 from .graph.node import BOUND, TensorBase, bind, tensor_like
 from .graph.op import REGISTRY
 from .layers.arguments import ABSENT
@@ -55,7 +57,7 @@ FITS = dict(
     str=lambda v: isinstance(v, str),
     dtype=lambda v: isinstance(v, Dtype) or v in (float, int, bool, complex),
     layout=lambda v: type(v).__name__ == 'layout',
-    Generator=lambda v: type(v).__name__ == 'Generator', Tensors=lambda v: False,
+    Generator=lambda v: isinstance(v, (Generator, DeviceGenerator)), Tensors=lambda v: False,
 )  # what has no test is looked at by nobody here
 
 # the functions of which PyTorch takes numbers for tensors

@@ -147,7 +147,8 @@ def test_whole_steps(build):
     with loops.plain():
         expected, found = steps.run(build, steps.as_recorded(build)), steps.run(build, wrap)
     assert [steps.numbers(v) for v in expected] == [steps.numbers(v) for v in found]
-    assert replayed(made[0]) or build is steps.PROGRAMS["selective checkpoints"]
+    unwatched = [steps.PROGRAMS[name] for name in ("selective checkpoints", "passes within others")]
+    assert replayed(made[0]) or build in unwatched and made[0].reasons  # functions are reached past what watches them
 
 
 @pytest.mark.parametrize("case", matrix.cases(matrix.differentiable))

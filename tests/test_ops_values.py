@@ -551,13 +551,13 @@ BEYOND = {  # what chooses between numbers, at numbers and with gradients that a
 @pytest.mark.parametrize("gradient", [1.0, float("inf"), -float("inf"), float("nan"), 0.0])
 @pytest.mark.parametrize("name", BEYOND)
 def test_gradients_at_what_is_not_finite(name, gradient, size):
-    def slopes(torch, size):
+    def slopes(torch, size, gradient):
         inf, nan = float("inf"), float("nan")
         x = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, nan, inf, -inf]).repeat(size).requires_grad_()
         out = eval(BEYOND[name].replace("10", str(10 * size)), dict(torch=torch, F=torch.nn.functional, x=x))
         out.backward(torch.full_like(out, gradient))
         return x.grad.numpy()
 
-    theirs = slopes(lib(), size)
-    same = np.isclose(theirs, np.tile(slopes(lib(), 1), size), rtol=1e-4, equal_nan=True)  # PyTorch's loops differ at NaN
-    np.testing.assert_allclose(slopes(ours, size)[same], theirs[same], rtol=2e-5, atol=1e-6)
+    few, many = slopes(lib(), 1, 1.0), slopes(lib(), 300, 1.0)[:10]
+    same = np.tile(np.isclose(few, many, rtol=1e-4, equal_nan=True), size)  # PyTorch's loops differ at NaN
+    np.testing.assert_allclose(slopes(ours, size, gradient)[same], slopes(lib(), size, gradient)[same], rtol=2e-5, atol=1e-6)

@@ -579,7 +579,7 @@ def elu(x, *, alpha=1.0):
     "`x` where positive, else `alpha * (e ** x - 1)`."
     return xp.where(x > 0, x, x.dtype.type(alpha) * xp.expm1(xp.minimum(x, x.dtype.type(0))))
 
-elu.vjp(x=lambda g, x, *, alpha: where(g * (exp(minimum(x, zero(x))) * alpha), g, x <= 0))
+elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, zero(x))) * alpha), x > 0))
 
 def softplus_kernel(x, beta=1.0, threshold=20.0):
     if beta == 1 and threshold == 20 and x.__class__ is np.ndarray and x.dtype == np.float32:

@@ -235,9 +235,9 @@ def limited(x, low, high):
 
 def logit_rule(g, x, *, eps):
     if eps is None: return where(g / (x * (1 - x)), math.nan, (x >= 0) & (x <= 1))
-    outside = (x < eps) | (x > 1 - eps)
-    safe = where(0.5, x, outside)
-    return where(0.0, g / (safe * (1 - safe)), outside)
+    inside = (x >= eps) & (x <= 1 - eps)
+    safe = where(x, 0.5, inside)
+    return where(g / (safe * (1 - safe)), 0.0, inside)
 
 @unary(
     promote='float',
@@ -734,7 +734,7 @@ def hardtanh(x, *, min_val=-1.0, max_val=1.0):
     return limited(x, min_val, max_val)
 
 hardtanh.vjp(
-    x=lambda g, x, *, min_val, max_val: where(0.0, g, (x <= min_val) | (x >= max_val))
+    x=lambda g, x, *, min_val, max_val: where(g, 0.0, (x > min_val) & (x < max_val))
 ).formally(x='x')
 
 @unary()
@@ -751,7 +751,7 @@ def hardswish(x):
     "`x * hardsigmoid(x)`."
     return x * (limited(x + x.dtype.type(3), 0, 6) / x.dtype.type(6))
 
-hardswish.vjp(x=lambda g, x: where(0.0, where(g * (x * (1 / 3) + 0.5), g, x < 3), x <= -3))
+hardswish.vjp(x=lambda g, x: where(where(g * (x * (1 / 3) + 0.5), g, x < 3), 0.0, x > -3))
 
 def _mish(x): return x * xp.tanh(xp.logaddexp(x, x.dtype.type(0))).astype(x.dtype)
 
@@ -780,9 +780,7 @@ def selu(x):
         xp.expm1(xp.minimum(x, x.dtype.type(0))) * x.dtype.type(SELU_SCALE * SELU_ALPHA),
     )
 
-selu.vjp(
-    x=lambda g, x: where(g * exp(below(x)) * (SELU_SCALE * SELU_ALPHA), g * SELU_SCALE, x <= 0)
-)
+selu.vjp(x=lambda g, x: where(g * SELU_SCALE, g * exp(below(x)) * (SELU_SCALE * SELU_ALPHA), x > 0))
 
 @unary(samples=[(N(3, 4), dict(alpha=1.0)), (N(3, 4), dict(alpha=1.7))])
 def celu(x, *, alpha=1.0):
@@ -791,7 +789,7 @@ def celu(x, *, alpha=1.0):
     a = x.dtype.type(alpha)
     return xp.where(x > 0, x, a * xp.expm1(xp.minimum(x, x.dtype.type(0)) / a))
 
-celu.vjp(x=lambda g, x, *, alpha: where(g * exp(below(x) * (1 / alpha)), g, x <= 0))
+celu.vjp(x=lambda g, x, *, alpha: where(g, g * exp(below(x) * (1 / alpha)), x > 0))
 
 # %% ../../nbs/ops/08_special.ipynb #74165567
 def by_result(slope, name):
@@ -821,7 +819,7 @@ def elu_in_place(x, *, alpha=1.0):
 
 def _elu_rule(g, out, *, alpha):
     by_result(alpha, 'elu')
-    return where(g * (out + alpha), g, out <= 0)
+    return where(g, g * (out + alpha), out > 0)
 
 elu_in_place.vjp(x=_elu_rule)
 
@@ -832,7 +830,7 @@ def selu_in_place(x):
     return selu.definition(x)
 
 selu_in_place.vjp(
-    x=lambda g, out: where(g * (out + SELU_SCALE * SELU_ALPHA), g * SELU_SCALE, out <= 0)
+    x=lambda g, out: where(g * SELU_SCALE, g * (out + SELU_SCALE * SELU_ALPHA), out > 0)
 )
 
 @unary(samples=[(N(3, 4), dict(alpha=1.7))], node='CeluBackward1')
@@ -842,7 +840,7 @@ def celu_in_place(x, *, alpha=1.0):
 
 def _celu_rule(g, out, *, alpha):
     by_result(alpha, 'elu')
-    return where(g * (out * (1 / alpha) + 1), g, out <= 0)
+    return where(g, g * (out * (1 / alpha) + 1), out > 0)
 
 celu_in_place.vjp(x=_celu_rule)
 

@@ -588,7 +588,8 @@ def explain_functions(namespace, prefix='', but=(), compiled=None):
         if name in HELPERS or prefix and not declared(said): continue
         late = answerable(name, function, but)
         if late or explainable(name, function, None if inside else said):
-            namespace[name] = explained(function, said, inside=inside, late=late)
+            made = namespace[name] = explained(function, said, inside=inside, late=late)
+            made.__module__ = namespace['__name__']  # where a pickle finds it
 
 # %% ../nbs/tensor/14_argument_types.ipynb #737d4729
 def explain_methods(kind):

@@ -174,7 +174,8 @@ def _exchanges_in_turn(p):
         row_at, place_of = list(range(m)), list(range(m))
         for j, row in enumerate(wanted):
             k, other = place_of[row], row_at[j]
-            row_at[k], place_of[other] = other, k
+            row_at[j], row_at[k] = row, other
+            place_of[row], place_of[other] = j, k
             wanted[j] = k + 1
     return np.array(found, np.int32).reshape(order.shape)
 

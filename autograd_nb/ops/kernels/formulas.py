@@ -130,7 +130,7 @@ def straight(formula, defaults):
 
     def bare(x): return small(x) if x.size < least else kernel(x)
 
-    return kernel if defaults else bare
+    return bare if least > ALONE and not defaults else kernel
 
 ALONE = 1 << 13  # numbers for which no formula asks a second thread
 

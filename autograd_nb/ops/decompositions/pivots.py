@@ -181,6 +181,7 @@ def _exchanges_in_turn(p):
 
 exchanges.fast_kernels(_exchanges_in_turn)
 
+# %% ../../../nbs/ops/decompositions/08_pivots.ipynb #21564a46
 @op(batch=stacked_matrices(1), samples=[(Fixed([[2, 2, 3], [3, 3, 3]]), dict(count=3))])
 def exchanged(pivots, *, count):
     "Permutation matrices of `count` rows from LAPACK's row exchanges."

@@ -566,7 +566,7 @@ UNEXPLAINED = frozenset(
 # what PyTorch asks nobody about, and what warns with a fixed distance to the line that it names
 UNASKED = frozenset('is_tensor frombuffer index_reduce'.split())
 
-HELPERS = frozenset('constant_input is_half may_write overwrite summarise tracked'.split())
+HELPERS = frozenset({'summarise'})
 
 WRITTEN_IN_PYTHON = frozenset('stft unique unique_consecutive'.split())  # yet found in `torch`
 

@@ -16,8 +16,7 @@ from . import _op, into, transpose
 from ..graph.modes import LOCAL
 from ..layers.conjugate_views import CONJUGATE_VIEWS, bits_of
 from ..layers.names import rename
-from ..graph.node import WRAPPERS
-from ..transforms import BatchedArray
+from ..transforms import BatchedArray, unwrapped
 
 # %% ../../nbs/tensor/functions/16_complex_numbers.ipynb #b8fcb7ad
 @forms('function')
@@ -114,8 +113,7 @@ def isreal(input):
 def _bit(input, function, which):
     "Whether a tensor shows its memory conjugated (0) or negated (1), under whatever transforms."
     F.need_tensor(input, function)
-    while input.__class__ in WRAPPERS: input = input._value
-    return bits_of(input)[which]
+    return bits_of(unwrapped(input))[which]
 
 @forms('function method')
 def is_conj(input):

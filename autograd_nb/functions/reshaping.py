@@ -24,6 +24,7 @@ from ..graph.errors import broadcast_error, count_error, expand_error, view_size
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.conjugate_views import bits_of
 from ..layers.names import rename
+from ..transforms import unwrapped
 
 # %% ../../nbs/tensor/functions/03_reshaping.ipynb #0f441ff8
 @forms('function', 'reshape')
@@ -145,14 +146,9 @@ def view(input, *shape, size=None, dtype=None):
     out, whole = _reshape(input, shape=_resolved(input, shape)), input._memory
     part = out._memory.base
     if part is not None and (part is whole or part is whole.base): return out
-    if whole.size and not np.may_share_memory(_unwrapped(out), _unwrapped(input)):
+    if whole.size and not np.may_share_memory(unwrapped(out)._memory, unwrapped(input)._memory):
         raise view_size_error(input)
     return out
-
-def _unwrapped(x):
-    "The memory of `x`, of all examples that it stands for inside of transforms."
-    while x.__class__ in WRAPPERS: x = x._value
-    return x._memory
 
 @forms('method')
 def view_as(input, other):

@@ -22,10 +22,8 @@ from ..layers.casting import castable
 from ..transforms import draw
 from ..graph.node import TensorBase, WRAPPERS
 from ..layers.names import rename
-from ..graph.op import REGISTRY
+from ..functions.arguments import _op
 from ..layers.device import device_of
-
-_op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/05_attention.ipynb #1b973ee8
 def _dropped(weights, p):

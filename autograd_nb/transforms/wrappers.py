@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Wrapper', 'refused', 'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given',
-           'dual', 'recorded', 'at', 'without_class', 'settled', 'innermost', 'relate', 'demote']
+           'dual', 'recorded', 'at', 'without_class', 'settled', 'innermost', 'unwrapped', 'relate', 'demote']
 
 # %% ../../nbs/transforms/02_wrappers.ipynb #5e2a01im
 import weakref
@@ -334,10 +334,14 @@ def innermost(args, statics=()):
     return found
 
 # %% ../../nbs/transforms/02_wrappers.ipynb #14f6cee8
+def unwrapped(x):
+    "The tensor inside of all wrappers of `x`: all examples that it stands for."
+    while x.__class__ in WRAPPERS: x = x._value
+    return x
+
 def _memory_of(x):
     "What spans the memory of the innermost value of `x`."
-    while x.__class__ in WRAPPERS: x = x._value
-    return storage_of(x._memory)
+    return storage_of(unwrapped(x)._memory)
 
 def relate(out, op, args, statics):
     """Remember of a wrapped view what it is a view of, and how. In a batch, or of another layout,

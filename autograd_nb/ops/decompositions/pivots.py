@@ -153,7 +153,7 @@ def first_zero(x):
 @op(batch=stacked_matrices(2), samples=[(Fixed(np.eye(3)[[2, 0, 1]]),)])
 def exchanges(p):
     "LAPACK's row exchanges (from 1) of permutation matrices."
-    order = np.argmax(p, -2) if p.size else np.zeros(p.shape[:-1], np.intp)
+    order = _order_of(p)
     m = order.shape[-1]
     count = math.prod(order.shape[:-1])
     at = np.broadcast_to(np.arange(m), order.shape).copy().reshape(count, m)
@@ -165,9 +165,13 @@ def exchanges(p):
         at[rows, j], at[rows, k] = at[rows, k].copy(), at[rows, j].copy()
     return out.reshape(order.shape)
 
+def _order_of(p):
+    "Which row each column of permutation matrices takes."
+    return np.argmax(p, -2) if p.size else np.zeros(p.shape[:-1], np.intp)
+
 def _exchanges_in_turn(p):
     "The same by lists that know where each row is: no search, for matrices on the host."
-    order = np.argmax(p, -2) if p.size else np.zeros(p.shape[:-1], np.intp)
+    order = _order_of(p)
     m = order.shape[-1]
     found = order.reshape(math.prod(order.shape[:-1]), m).tolist()
     for wanted in found:

@@ -67,8 +67,8 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'
             raise ValueError('var is of incorrect size')
     if reduction not in ('none', 'mean', 'sum'):
         raise ValueError(f'{reduction} is not valid')
-    with no_grad(): low = (eps - var).clamp_(min=0)
-    var = var + low  # limited from below without cutting its gradient
+    var = var.clone()
+    with no_grad(): var.clamp_(min=eps)  # limited from below without cutting its gradient
     out = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full: out = out + 0.5 * math.log(2 * math.pi)
     return summarise(out, reduction_of(reduction))

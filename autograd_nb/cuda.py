@@ -482,8 +482,8 @@ def memory_snapshot(mempool_id=None):
 
 def host_memory_stats():
     "Figures of page-locked memory on the host, from which the GPU copies by itself."
-    held = sum(end - start for start, end in backend._pinned.copy().items())
-    return OrderedDict({'allocated_bytes.current': held, 'segment.current': len(backend._pinned)})
+    held = backend.pinned_sizes()
+    return OrderedDict({'allocated_bytes.current': sum(held), 'segment.current': len(held)})
 
 def mem_get_info(device=None):
     "Free and total bytes of a GPU's memory, whoever uses it."

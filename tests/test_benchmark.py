@@ -126,7 +126,7 @@ def test_device_workloads_on_the_stand_in(tmp_path, capsys, monkeypatch):
     import autograd_nb as torch
     from autograd_nb.arrays import cupy_backend as backend
 
-    benchmark, file, found = load(), tmp_path / "figures.json", list(backend._found)
+    benchmark, file, found = load(), tmp_path / "figures.json", list(backend.library._found)
     for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB"):  # the benchmark sets them; afterwards they are as they were
         monkeypatch.setenv(f"{library}_NUM_THREADS", "1")
     strict.devices = 1
@@ -136,7 +136,7 @@ def test_device_workloads_on_the_stand_in(tmp_path, capsys, monkeypatch):
     finally:
         torch.set_default_device(None)
         backend.use(None)
-        backend._found[:] = found
+        backend.library._found[:] = found
     figures = json.loads(file.read_text(encoding="utf-8"))
     assert figures["machine"]["gpu"] == "Strict stand-in" and "on Strict stand-in" in capsys.readouterr().out
     rows = figures["workloads"]["MLP 64-64-10, batch 32, Adam"]["autograd_nb"]

@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,11 +65,11 @@ def plain_and_fused(results):
 @pytest.fixture(scope="module")
 def stand_in():
     "The stand-in as the device library, without compiled kernels; after the tests there is no device, and the fast path is as it was."
-    found = list(backend._found)
+    found = list(backend.library._found)
     use(strict.library, False, 1)
     yield strict
     use(None, False, 0)
-    backend._found[:] = found
+    backend.library._found[:] = found
     assert "device" not in SWITCH.guards
 
 
@@ -1039,10 +1040,9 @@ def test_the_stand_in_knows_what_cupy_has():
 def test_every_name_of_ours_exists(stand_in):
     "What the code of the backend looks up in the device library exists in CuPy."
     import ast
-    import inspect
 
     names = set()
-    for node in ast.walk(ast.parse(inspect.getsource(backend))):
+    for node in (n for part in Path(backend.__file__).parent.glob("*.py") for n in ast.walk(ast.parse(part.read_text(encoding="utf-8")))):
         if isinstance(node, ast.Attribute) and (isinstance(node.value, ast.Name) and node.value.id == "lib" or isinstance(node.value, ast.Attribute) and node.value.attr == "library"):
             names.add(node.attr)
     known = {*strict.FACTS["functions"], "cuda", "linalg", "ndarray", "ElementwiseKernel", "ReductionKernel", "RawKernel", "__name__"} | {"unchecked"}
@@ -1209,7 +1209,7 @@ def test_errors_without_a_gpu(monkeypatch):
     "One line says what to install; questions are answered."
     assert backend.Device.library is None or backend.Device.library is strict.library
     monkeypatch.setattr(backend.Device, "library", None)
-    monkeypatch.setattr(backend, "_found", [backend._problem(ModuleNotFoundError("No module named 'cupy'"))])
+    monkeypatch.setattr(backend.library, "_found", [backend.library._problem(ModuleNotFoundError("No module named 'cupy'"))])
     x = torch.ones(2)
     assert not torch.cuda.is_available() and torch.cuda.device_count() == 0 and torch.cuda.memory_allocated() == 0 and torch.cuda.memory_stats() == {}
     for wrong, kind, words in ((lambda: x.to("cuda"), RuntimeError, "No CUDA GPUs are available"), (lambda: x.cuda(), AssertionError, "Torch not compiled with CUDA enabled"), (lambda: torch.zeros(1, device="cuda"), RuntimeError, "No CUDA GPUs are available"), (torch.cuda.synchronize, RuntimeError, "Torch not compiled")):
@@ -1217,7 +1217,7 @@ def test_errors_without_a_gpu(monkeypatch):
             wrong()
         (line,) = [s for s in str(caught.value).splitlines() if "install" in s]
         assert "pip install 'autograd_nb[cuda12]'" in line
-    assert "install the NVIDIA driver" in backend._problem(RuntimeError("cudaErrorInsufficientDriver"))
+    assert "install the NVIDIA driver" in backend.library._problem(RuntimeError("cudaErrorInsufficientDriver"))
 
 
 # On a GPU ----------------------------------------------------------------------------------------------------

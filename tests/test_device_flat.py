@@ -126,7 +126,7 @@ def test_what_does_not_compile_goes_the_other_way(launched, monkeypatch):
 
     monkeypatch.setattr(strict.RawKernel, "compile", refuse)
     monkeypatch.setattr(cuda, "_flat", {})
-    monkeypatch.setattr(backend, "_kernels", {})
+    monkeypatch.setattr(backend.kernels, "_kernels", {})
     use(strict.library, True, 1)
     x = torch.arange(6.0, device="cuda").reshape(2, 3)
     with pytest.warns(UserWarning, match="autograd_nb_flat could not be compiled.*no such thing"):

@@ -120,7 +120,7 @@ def test_arrays_know_no_operation_and_no_optimiser():
     numpys = {*dir(np), *dir(np.linalg), *dir(np.ndarray)}
     theirs = {*REGISTRY, *(name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type))} - numpys
     assert {"gelu", "softmax", "Adam", "SGD"} <= theirs
-    for path in (ROOT / PACKAGE / "arrays").glob("*.py"):
+    for path in (ROOT / PACKAGE / "arrays").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         listed = {id(n) for a in tree.body if isinstance(a, ast.Assign) and ast.unparse(a.targets[0]) == "__all__" for n in ast.walk(a)}
         named = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in listed}

@@ -137,7 +137,7 @@ class Reduction(strict.ReductionKernel):
             check(code, real.name)
         kernels.append(real.name)
         shape = np.broadcast_shapes(*[a.shape for a in arrays])
-        return strict.ndarray(np.zeros(backend._reduced_shape(shape, axis, keepdims), outs[0]))
+        return strict.ndarray(np.zeros(backend.namespace._reduced_shape(shape, axis, keepdims), outs[0]))
 
 
 class Rows(strict.RawKernel):

@@ -338,7 +338,7 @@ def device():
 
     from autograd_nb.arrays import cupy_backend as backend
 
-    found, strict.devices = list(backend._found), 1
+    found, strict.devices = list(backend.library._found), 1
     backend.use(strict.library, fused=False)
     try:
         (torch.ones(3, device="cuda", requires_grad=True) * 2).sum().backward()
@@ -347,7 +347,7 @@ def device():
         assert SWITCH.plain and not LAYERS.plugged["device"].on  # though the device is there
     finally:
         backend.use(None)
-        backend._found[:] = found
+        backend.library._found[:] = found
 
 
 CONCERNS = {use.__name__: use for use in (bfloat16, cast_to_bfloat16, complex_numbers, made_complex, leaf_hook, node_hook, subclass, inference, stale_view, saved_hooks, dual_numbers, transforms, renamed, device)}

@@ -511,8 +511,10 @@ def explained(function, name=None, method=False, inside=False, late=False):
     @functools.wraps(function)
     def called(*args, **kwargs):
         if fitting is not None:
-            key = tuple(map(type, args))
-            if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
+            if kwargs: key = (*map(type, args), *kwargs, *map(type, kwargs.values()))
+            elif len(args) == 1: key = type(args[0])
+            elif len(args) == 2: key = type(args[0]), type(args[1])
+            else: key = tuple(map(type, args))
             known = fitting.get(key)
             if known.__class__ is int:
                 known = fitting.get((key, tuple(map(type, args[known]))))

@@ -280,7 +280,7 @@ class Unreached(Node):
     arity, positions = 0, ()
 
     def __init__(self, shape):
-        self.inputs, self.shape, self.hooks, self.seq = (), shape, None, next_sequence_number()
+        wire_node(self, (), shape)
 
     def name(self): return 'Unreached'
 

@@ -192,13 +192,13 @@ def lent(op):
     """
 
     def shared(i, param):
-        lies = f'b is a{i} or b is a{i}.base'
+        lies = f'memory is a{i} or memory is a{i}.base'
         return f'a{i} is not None and ({lies})' if param in op.optional else lies
 
     operands = list(enumerate(op.params))
     itself = ' or '.join(f'd is a{i}' for i, _ in operands)
     shares = ' or '.join(shared(*o) for o in operands)
-    return f'{itself} or (b := d.base) is not None and ({shares})'
+    return f'{itself} or (memory := d.base) is not None and ({shares})'
 
 def facts(op, form):
     "What the margins ask of an operation, in the `form` in which users call it (None: not they)."
@@ -234,8 +234,10 @@ def wording(op, form):
     options = [f'{s}={s}' for s in op.statics]
     given = ', '.join(['*xs' if op.variadic else ', '.join(names), *options])
     arrays = ['*arrays'] if op.variadic else [f'a{i}' for i in range(len(names))]
-    bare = [f'{names[0]}.__class__ is ndarray']
-    bare += [f'not isinstance({n}, TensorBase)' for n in names[1:]]
+    # a mask is never a number, as the first operand may be
+    sure = next((n for n, p in zip(names, op.params) if op.elementwise and p in op.keep), names[0])
+    bare = [f'{sure}.__class__ is ndarray']
+    bare += [f'not isinstance({n}, TensorBase)' for n in names if n != sure]
     passed = 'xs' if op.variadic else f'({", ".join(names)},)'
     if op.variadic: bare = ['(not xs or xs[0].__class__ is ndarray)', *NO_TENSORS]
     return dict(
@@ -538,7 +540,8 @@ def growing(op, form, general, name=None):
 # %% ../../nbs/layers/00_codegen.ipynb #6b695591
 # what the generated code calls its own
 RESERVED = set(
-    'n b d o f g c m me op no_record meta input_specs out v i ds os many xs arrays excess'.split()
+    'n d o f g c m me op no_record meta memory input_specs out v i ds os many xs arrays'
+    ' excess'.split()
 )
 RESERVED |= {f'{v}{i}' for v in 'aers' for i in range(4)}
 

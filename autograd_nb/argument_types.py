@@ -492,10 +492,11 @@ def _refuse(found, name, args, kwargs):
     for v in args: values += v if isinstance(v, (tuple, list)) else [v]
     BOUND['refuse_history'](name, out, [v for v in values if _is_tensor(v)])
 
-# %% ../nbs/tensor/14_argument_types.ipynb #a675c280
+# %% ../nbs/tensor/14_argument_types.ipynb #4f958c32
 # programs make tensors all the time
 LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
+# %% ../nbs/tensor/14_argument_types.ipynb #a675c280
 def explained(function, name=None, method=False, inside=False, late=False):
     """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
     is made where PyTorch declares the types, and else if it fails. First, those are asked that may
@@ -511,8 +512,10 @@ def explained(function, name=None, method=False, inside=False, late=False):
     @functools.wraps(function)
     def called(*args, **kwargs):
         if fitting is not None:
-            key = tuple(map(type, args))
-            if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
+            if kwargs: key = (*map(type, args), *kwargs, *map(type, kwargs.values()))
+            elif len(args) == 1: key = type(args[0])
+            elif len(args) == 2: key = type(args[0]), type(args[1])
+            else: key = tuple(map(type, args))
             known = fitting.get(key)
             if known.__class__ is int:
                 known = fitting.get((key, tuple(map(type, args[known]))))
@@ -522,7 +525,7 @@ def explained(function, name=None, method=False, inside=False, late=False):
         elif Ask.modes or Ask.classes:
             answer = Ask.first(called, args, kwargs)
             if answer is not ABSENT: return answer
-        try: return function(*args, **kwargs)
+        try: return function(*args, **kwargs) if kwargs else function(*args)
         except Exception as error:
             answer = ABSENT if fitting is not None else Ask.first(called, args, kwargs)
             if answer is not ABSENT: return answer

@@ -885,7 +885,7 @@ def _drawn_plainly(kind, size, dtype=None, a=0, b=1):
     otherwise. `a` and `b`: see `Generator.fill`.
     """
     modes = LOCAL.modes
-    if not SWITCH.plain or modes.transforms or modes.profiler is not None: return None
+    if modes.general or modes.transforms or modes.tape is not None: return None
     if device_or_default(None) is not None: return None
     dtype = dtype or get_default_dtype().numpy
     made = default_generator.filled(kind, size, dtype, a, b)

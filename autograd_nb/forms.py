@@ -19,7 +19,8 @@ def takes_numpy_names(function):
 
     @functools.wraps(function)
     def named(*args, **kwargs):
-        if kwargs and not _NUMPY.keys().isdisjoint(kwargs):
+        if not kwargs: return function(*args)
+        if not _NUMPY.keys().isdisjoint(kwargs):
             kwargs = {_NUMPY.get(k, k): v for k, v in kwargs.items()}
         return function(*args, **kwargs)
 

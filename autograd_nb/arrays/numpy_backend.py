@@ -422,7 +422,7 @@ def diagonal(array, offset, dim1, dim2):
     """The diagonals of two dimensions, as a view that may be written to if `array` may. (NumPy
     hands out one that may not.)
     """
-    out = np.diagonal(array, offset, dim1, dim2)
+    out = array.diagonal(offset, dim1, dim2)
     if array.flags.writeable: out.flags.writeable = True
     return out
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import device_agnostic
-from ..arrays.numpy_backend import is_array
+from ..arrays.numpy_backend import is_array, is_half
 from ..forms import forms
 from . import _pair, into
 from ..graph.node import TensorBase, tensor_like
@@ -24,7 +24,7 @@ from ..transforms import looped
 @looped
 def histc(input, bins=100, min=0, max=0, *, out=None):
     """How many elements fall into each of `bins` equal intervals from `min` to `max` (the data's
-    range if both are 0).
+    range if both are equal).
     """
     F.refuse_kinds(input, 'i', 'histogram_cpu')
     F.refuse_kinds(input, 'c', 'aminmax_cpu')
@@ -37,12 +37,24 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
 @replayed_as_call
 def _counts(input, bins, min, max):
     a = input._array.reshape(-1)
-    if min == max == 0 and a.size: min, max = float(a.min()), float(a.max())
+    if min == max and a.size: min, max = float(a.min()), float(a.max())
     if not np.isfinite((min, max)).all():
         raise RuntimeError(f'torch.histc: range of [{min:g}, {max:g}] is not finite')
     if min == max: min, max = min - 1, max + 1
-    return tensor_like(np.histogram(a, bins, (min, max))[0].astype(a.dtype))
+    return tensor_like(_counted_evenly(a, bins, min, max).astype(a.dtype))
 
+# %% ../../nbs/tensor/functions/24_histograms.ipynb #d7327677
+def _counted_evenly(a, bins, min, max):
+    "How many numbers of an array lie in each of the intervals, with PyTorch's roundings."
+    if is_half(a): a = a.astype(np.float32)
+    min, max = a.dtype.type(min), a.dtype.type(max)
+    inside = a[(a >= min) & (a <= max)]
+    with np.errstate(all='ignore'):
+        places = ((inside - min) * a.dtype.type(bins) / (max - min)).astype(np.int64)
+    # the last interval has both of its ends
+    return np.bincount(places.clip(0, bins - 1), minlength=bins)
+
+# %% ../../nbs/tensor/functions/24_histograms.ipynb #3059af3b
 @forms('function method')
 @looped
 @device_agnostic

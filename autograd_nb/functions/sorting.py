@@ -21,7 +21,7 @@ from autograd_nb.functions.reductions import (
 )
 from .reshaping import squeeze, unsqueeze
 from .results import cast, into
-from ..graph.modes import LOCAL, SWITCH
+from ..graph.modes import LOCAL
 from ..graph.node import WRAPPERS, tensor_like
 from ..layers.replay import constant_input, escapes, of_arrays
 from ..ops.indexing import all_below
@@ -73,7 +73,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
 # %% ../../nbs/tensor/functions/13_sorting.ipynb #4ebfcd9b
 def _may_hold_nan(array):
     "Whether some of the numbers may be NaN; what is recorded must hold for other numbers, too."
-    if not SWITCH.plain or array.__class__ is not np.ndarray: return True
+    if LOCAL.modes.tape is not None or array.__class__ is not np.ndarray: return True
     return holds_nan(array)
 
 @forms('function method', numpy_names=True)

@@ -29,7 +29,8 @@ def castable(function, name=None):
 
     @functools.wraps(function)
     def cast(*args, **kwargs):
-        if SWITCH.plain or LOCAL.modes.casting is None: return function(*args, **kwargs)
+        if SWITCH.plain or LOCAL.modes.casting is None:
+            return function(*args, **kwargs) if kwargs else function(*args)
         if kwargs.get('out') is not None: return as_given(function, *args, **kwargs)
         casting = LOCAL.modes.casting
         args, values = casting(name, args), casting(name, tuple(kwargs.values()))

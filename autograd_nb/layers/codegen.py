@@ -7,8 +7,8 @@ __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', '
            'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'RESERVED', 'fill',
            'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
            'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering',
-           'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'add_variants',
-           'growing', 'write_out', 'answer', 'behind_sign', 'as_method', 'code']
+           'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'variants_of',
+           'Variants', 'add_variants', 'growing', 'write_out', 'answer', 'behind_sign', 'as_method', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -191,11 +191,14 @@ def lent(op):
     operand.
     """
 
-    def of(i, param):
-        lies = f'd is a{i} or d.base is not None and (d.base is a{i} or d.base is a{i}.base)'
+    def shared(i, param):
+        lies = f'memory is a{i} or memory is a{i}.base'
         return f'a{i} is not None and ({lies})' if param in op.optional else lies
 
-    return ' or '.join(of(i, param) for i, param in enumerate(op.params))
+    operands = list(enumerate(op.params))
+    itself = ' or '.join(f'd is a{i}' for i, _ in operands)
+    shares = ' or '.join(shared(*o) for o in operands)
+    return f'{itself} or (memory := d.base) is not None and ({shares})'
 
 def facts(op, form):
     "What the margins ask of an operation, in the `form` in which users call it (None: not they)."
@@ -231,8 +234,10 @@ def wording(op, form):
     options = [f'{s}={s}' for s in op.statics]
     given = ', '.join(['*xs' if op.variadic else ', '.join(names), *options])
     arrays = ['*arrays'] if op.variadic else [f'a{i}' for i in range(len(names))]
-    bare = [f'{names[0]}.__class__ is ndarray']
-    bare += [f'not isinstance({n}, TensorBase)' for n in names[1:]]
+    # a mask is never a number, as the first operand may be
+    sure = next((n for n, p in zip(names, op.params) if op.elementwise and p in op.keep), names[0])
+    bare = [f'{sure}.__class__ is ndarray']
+    bare += [f'not isinstance({n}, TensorBase)' for n in names if n != sure]
     passed = 'xs' if op.variadic else f'({", ".join(names)},)'
     if op.variadic: bare = ['(not xs or xs[0].__class__ is ndarray)', *NO_TENSORS]
     return dict(
@@ -290,9 +295,9 @@ def kept_of_any(name, need):
 def node_lines(op, positions, words):
     "The lines that make the node for the differentiated `positions`."
     needs, edges = needs_of(op, positions), ', '.join(f'e{i}' for i in positions)
-    cls = 'C' + ''.join(map(str, positions))
+    cls = variants_of(positions)
     if callable(op.node):
-        cls = f'variant(op, op.node({", ".join(op.statics)}), {positions})'
+        cls = f'{variants_of(positions)}[op.node({", ".join(op.statics)})]'
     elif op.number_node and positions == (0,):
         cls = '(N0 if c is float or c is int else C0)'
     if op.variadic:
@@ -459,7 +464,7 @@ except TypeError:
 # the names that the recording functions of all operations use
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
-SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray, variant=variant)
+SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)
 SCOPE['next_sequence_number'] = next_sequence_number
 SCOPE['ABSENT'] = arguments.ABSENT  # what a call of a method leaves out
@@ -475,13 +480,29 @@ def subsets_of(positions):
     "The combinations of inputs that may require grad, the smallest first."
     return [s for k in range(1, len(positions) + 1) for s in combinations(positions, k)]
 
+def variants_of(positions):
+    "What generated code calls the node classes that differentiate the inputs at `positions`."
+    return 'C' + ''.join(map(str, positions))
+
+class Variants(dict):
+    "The node classes of an operation that calls its nodes by its static arguments, by name."
+
+    def __init__(self, *choice):
+        self.op, self.positions, self.flavour = choice
+
+    def __missing__(self, name):
+        found = self[name] = variant(self.op, name, self.positions, self.flavour)
+        return found
+
 def add_variants(scope, op, flavour=None):
     """Put the node classes of `op` into `scope`, under the names that the recording functions know:
     C0, C01, …
     """
-    if callable(op.node): return
+    named = callable(op.node)
     for positions in subsets_of(op.positions):
-        scope['C' + ''.join(map(str, positions))] = variant(op, op.node, positions, flavour)
+        choice = positions, flavour
+        made = Variants(op, *choice) if named else variant(op, op.node, *choice)
+        scope[variants_of(positions)] = made
     if op.number_node: scope['N0'] = variant(op, op.number_node, (0,), flavour)
 
 # %% ../../nbs/layers/00_codegen.ipynb #5f249deb
@@ -519,7 +540,8 @@ def growing(op, form, general, name=None):
 # %% ../../nbs/layers/00_codegen.ipynb #6b695591
 # what the generated code calls its own
 RESERVED = set(
-    'n d o f g c m me op no_record meta input_specs out v i ds os many xs arrays excess'.split()
+    'n d o f g c m me op no_record meta memory input_specs out v i ds os many xs arrays'
+    ' excess'.split()
 )
 RESERVED |= {f'{v}{i}' for v in 'aers' for i in range(4)}
 

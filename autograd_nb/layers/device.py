@@ -21,7 +21,7 @@ from ..graph.errors import mixed_devices_error
 from ..graph.modes import LAYERS, LOCAL, Gaps
 from ..graph.node import NEW_TENSORS, TensorBase
 from ..graph.op import REGISTRY, Definition, Op
-from ..graph.rules import FLAVOURS, variant
+from ..graph.rules import FLAVOURS
 from .codegen import add_variants, compile_source, recording_source
 from .forward import tangent
 from .needed import Needed
@@ -186,9 +186,6 @@ def compiled_on_device(op):
             if r.__class__ is Device.array: DEVICE.need(r)
         return found
 
-    def variant_on_device(op, name, positions):
-        return variant(op, name, positions, 'device')
-
     def apply_here(op, args, statics): return where_it_lives(Call(op, args, statics), plainly)
 
     def general(*args, **statics): return apply_here(op, args, statics)
@@ -203,7 +200,6 @@ def compiled_on_device(op):
         constants8={},
         constant=device_xp.constant,
         asarray=device_number,
-        variant=variant_on_device,
     )
     add_variants(scope, op, 'device')
     compile_source(recording_source(op), f'{op.name} (on a device)', scope)

@@ -63,7 +63,7 @@ def recorded_as(name):
     def decorate(function):
         @functools.wraps(function)
         def renaming(*args, **kwargs):
-            out = function(*args, **kwargs)
+            out = function(*args, **kwargs) if kwargs else function(*args)
             for r in out if isinstance(out, tuple) else (out,):
                 recorded = getattr(r, '_node', None) is not None
                 if recorded and not any([r is a for a in args]): rename(r, name)

@@ -22,7 +22,7 @@ _ours, _others = {}, {}
 def caller():
     "The code object and instruction offset of the nearest frame outside this package."
     frame = _getframe(2)  # the one that asks is inside
-    while (key := id(frame.f_code)) not in _others and (key in _ours or _inside(frame)):
+    while (key := id(frame.f_code)) in _ours or key not in _others and _inside(frame):
         frame = frame.f_back
         if frame is None: return None, None
     return frame.f_code, frame.f_lasti

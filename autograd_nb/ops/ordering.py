@@ -225,15 +225,17 @@ def place_of_rank(x, *, dim, rank):
     """Where the element is that has `rank` smaller or equal ones before it in order, along `dim`;
     the dimension stays, with size one.
     """
-    rows = np.moveaxis(x, dim, -1)
+    rows = x.swapaxes(dim, -1) if x.ndim else x
     if not xp.on_host or x.dtype.char not in 'fdlq' or x.dtype.kind == 'f' and holds_nan(x):
         place = places_in_order(rows, -1, False)[..., rank : rank + 1]
     else:
-        found = np.partition(rows, rank, -1)[..., rank : rank + 1]
-        hit, before = rows == found, rank - np.count_nonzero(rows < found, -1, keepdims=True)
-        if before.any(): hit = hit.cumsum(-1) > before
+        found = rows.copy()
+        found.partition(rank, -1)
+        found = found[..., rank : rank + 1]
+        hit, before = rows == found, rank - np.add.reduce(rows < found, -1, int, keepdims=True)
+        if np.count_nonzero(before): hit = hit.cumsum(-1) > before
         place = hit.argmax(-1, keepdims=True)
-    return np.ascontiguousarray(np.moveaxis(place, -1, dim))
+    return np.ascontiguousarray(place.swapaxes(dim, -1))
 
 # %% ../../nbs/ops/20_ordering.ipynb #274d4f68
 def as_row(x): return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))

@@ -71,7 +71,8 @@ def looped_over(*names):
 
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
-            if not LOCAL.modes.transforms: return function(*args, **kwargs)
+            if not LOCAL.modes.transforms:
+                return function(*args, **kwargs) if kwargs else function(*args)
             read = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
             level = innermost(read)
             if level.__class__ is not Batch or innermost((*args, *kwargs.values())) is not level:

@@ -306,3 +306,35 @@ def test_former_name_is_a_class_of_its_own():
     assert issubclass(schedules._LRScheduler, schedules.LRScheduler)
     assert not issubclass(schedules.StepLR, schedules._LRScheduler)
     assert schedules._LRScheduler.__name__ == "_LRScheduler"
+
+
+GROWN = """
+StepLR(o, 2)
+MultiStepLR(o, [1])
+ExponentialLR(o, 0.9)
+CosineAnnealingWarmRestarts(o, 2)
+LinearLR(o)
+ConstantLR(o)
+PolynomialLR(o)
+LambdaLR(o, lambda e: 0.9)
+MultiplicativeLR(o, lambda e: 0.9)
+CyclicLR(o, 0.01, 0.1, cycle_momentum=False)
+ReduceLROnPlateau(o)
+"""
+
+
+@pytest.mark.parametrize("make", lines(GROWN))
+def test_groups_added_after_the_schedule(make):
+    import torch
+
+    def told(t):
+        o = optimizer_of(t)
+        s = eval(make, names(t, o))
+        o.add_param_group({"params": [t.ones(2, requires_grad=True)], "lr": 0.2})
+        try:
+            s.step(*([1.0] if "Plateau" in make else []))
+        except ValueError as error:
+            return str(error)
+        return [round(g["lr"], 6) for g in o.param_groups]
+
+    assert told(autograd_nb) == told(torch)

@@ -710,6 +710,8 @@ def _result(returned, nr):
         else: o._node = edge
     if o._base is not None and not written and (differentiable or not recording):
         o._meta.view = returned.view_kind
+        # its history does not come from its base, and ends with a write into that all the same
+        if recording and o._base._node is None: o._base._meta.cut = True
     return o
 
 # %% ../../nbs/autograd/02_function.ipynb #3c29a2eb
@@ -752,7 +754,8 @@ def _note_writes(returned):
             'Some elements marked as dirty during the forward method were not returned as output.'
             ' The inputs that are modified inplace must all be outputs of the Function.'
         )
-    name, written = returned.ctx._forward_cls.__name__, [o for o in outputs if id(o) in dirty]
+    name = returned.ctx._forward_cls.__name__
+    written = list({id(o): o for o in outputs if id(o) in dirty}.values())
     for o in written:
         JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:

@@ -169,7 +169,9 @@ class _RateChecks:
             )
         finally:
             self._get_lr_called_within_step = False
-        for group, lr in zip(self.optimizer.param_groups, rates): _set(group, 'lr', lr)
+        # a group that was added later has no rate
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            _set(group, 'lr', lr)
         self._note_rates()
 
     def _note_rates(self):
@@ -231,7 +233,7 @@ class MultiplicativeLR(LambdaLR):
         return (
             now
             if self._is_initial
-            else [lr * f(self.last_epoch) for lr, f in zip(now, self.lr_lambdas)]
+            else [lr * f(self.last_epoch) for f, lr in zip(self.lr_lambdas, now, strict=True)]
         )
 
 # %% ../../nbs/optim/03_schedules.ipynb #f715f455

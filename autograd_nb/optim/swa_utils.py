@@ -16,6 +16,7 @@ from ..arrays.dtypes import int64
 from ..graph.modes import no_grad
 from ..layers.replay import replayed_as_call
 from ..nn.modules.module import Module
+from ..nn.modules.spatial import _BatchNorm
 from .lr_scheduler import LRScheduler, _per_group
 
 # %% ../../nbs/optim/06_averages.ipynb #2a18db05
@@ -113,11 +114,7 @@ def update_bn(loader, model, device=None):
     """
     momenta = {}
     for m in model.modules():
-        if (
-            hasattr(m, 'running_mean')
-            and hasattr(m, 'reset_running_stats')
-            and hasattr(m, 'momentum')
-        ):
+        if isinstance(m, _BatchNorm):
             m.reset_running_stats()
             momenta[m] = m.momentum
     if not momenta: return

@@ -48,7 +48,7 @@ from autograd_nb.tensor.devices import (  # noqa: F401
 )
 from .filling import chances  # noqa: F401
 from autograd_nb.tensor.inplace import (  # noqa: F401
-    COMPARED, STRAIGHT, compared, unnoticed
+    COMPARED, STRAIGHT, compared, to_overwrite, unnoticed
 )
 from autograd_nb.tensor.memory import (  # noqa: F401
     SHARED, TypedStorage, UntypedStorage, lies_as, order_in

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LARGE', 'STRAIGHT', 'COMPARED', 'AT_INDICES', 'LOOKED_AT', 'COMPOSED', 'REFUSED', 'BEFORE_SIZES', 'InOnePass',
-           'straight_write', 'compared', 'unnoticed', 'in_place', 'reshaped']
+           'straight_write', 'to_overwrite', 'compared', 'unnoticed', 'in_place', 'reshaped']
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #84a23784
 import builtins
@@ -434,7 +434,15 @@ def _computed(x, function, args, kwargs, name, modes):
         # made of several operations, whose nodes save what is about to be overwritten
         if name in COMPOSED and modes.grad and first is x: first = _kept(x)
         return function(first, *args, **kwargs)
-    # what hooks are given to keep must outlast the write
+    return to_overwrite(x, function, *args, **kwargs)
+
+# %% ../../nbs/tensor/methods/04_inplace.ipynb #665c3544
+def to_overwrite(x, function, *args, **kwargs):
+    """What `function` makes of `x`, which it is about to be written over: what hooks are given to
+    keep outlasts the write.
+    """
+    modes = LOCAL.modes
+    if modes.saving is None: return function(x, *args, **kwargs)
     before = modes.change(writing=x._array)
     try: return function(x, *args, **kwargs)
     finally: modes.change(**before)

@@ -24,7 +24,7 @@ from ...graph.node import tensor_like
 from ...layers.casting import castable
 from ...layers.names import rename
 from ...layers.replay import replayed_as_call
-from ...tensor import generator_for, may_write, overwrite
+from ...tensor import generator_for, may_write, overwrite, to_overwrite
 from ...transforms import draw
 
 # %% ../../../nbs/nn/functional/05_activations.ipynb #9b24754d
@@ -37,21 +37,20 @@ def _unary(name, doc):
             if refuses: F.refuse_complex_gradient(input, name)
             return op(input)
         if input._node is not None or input._meta is not None: may_write(input, (), in_place)
-        return overwrite(input, op(input), in_place)
+        return overwrite(input, to_overwrite(input, op), in_place)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
 
-def _finish(input, out, inplace, name):
-    "`out`, or the input overwritten by it."
-    if not inplace: return out
-    return overwrite(input, out, name)
+def _made(name, input, inplace, function, *args, **options):
+    "`function(input, …)`, or the input overwritten by it."
+    if not inplace: return function(input, *args, **options)
+    return overwrite(input, to_overwrite(input, function, *args, **options), name + '_')
 
 def _written(name, input, inplace, **options):
     "An activation that has a derivative of its own where it is written over its input."
-    made = _op[f'{name}_in_place' if inplace else name](input, **options)
-    return _finish(input, made, inplace, name + '_')
+    return _made(name, input, inplace, _op[f'{name}_in_place' if inplace else name], **options)
 
 relu = _unary('relu', 'The input where positive, else zero.')
 silu = _unary('silu', '`input * sigmoid(input)`.')
@@ -131,9 +130,8 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     "The input limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise ValueError('min_val cannot be greater than max_val')
     if not input.is_floating_point(): min_val, max_val = int(min_val), int(max_val)
-    return _finish(
-        input, _op['hardtanh'](input, min_val=min_val, max_val=max_val), inplace, 'hardtanh_'
-    )
+    limits = dict(min_val=min_val, max_val=max_val)
+    return _made('hardtanh', input, inplace, _op['hardtanh'], **limits)
 
 def relu6(input, inplace=False):
     "The input limited to the range from 0 to 6."
@@ -142,17 +140,17 @@ def relu6(input, inplace=False):
 def hardsigmoid(input, inplace=False):
     "`input / 6 + 1 / 2`, limited to the range from 0 to 1."
     F.need_tensor(input, 'hardsigmoid')
-    return _finish(input, _op['hardsigmoid'](input), inplace, 'hardsigmoid_')
+    return _made('hardsigmoid', input, inplace, _op['hardsigmoid'])
 
 def hardswish(input, inplace=False):
     "`input * hardsigmoid(input)`."
     F.need_tensor(input, 'hardswish')
-    return _finish(input, _op['hardswish'](input), inplace, 'hardswish_')
+    return _made('hardswish', input, inplace, _op['hardswish'])
 
 def mish(input, inplace=False):
     "`input * tanh(softplus(input))`."
     F.need_tensor(input, 'mish')
-    return _finish(input, _op['mish'](input), inplace, 'mish_')
+    return _made('mish', input, inplace, _op['mish'])
 
 # %% ../../../nbs/nn/functional/05_activations.ipynb #4e93a765
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
@@ -163,10 +161,14 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     if lower > upper:
         raise RuntimeError('Lower bound should be less than or equal to the upper bound')
     op = _op['leaky_relu_in_place' if inplace else 'leaky_relu']
-    if training: made = _with_noise(input, lower, upper)
-    else: made = op(input, negative_slope=(lower + upper) / 2)
-    rename(made, f'RreluWithNoiseBackward{int(inplace)}')
-    return _finish(input, made, inplace, 'rrelu_')
+
+    def noisy(input):
+        if training: made = _with_noise(input, lower, upper)
+        else: made = op(input, negative_slope=(lower + upper) / 2)
+        rename(made, f'RreluWithNoiseBackward{int(inplace)}')
+        return made
+
+    return _made('rrelu', input, inplace, noisy)
 
 def _with_noise(input, lower, upper):
     "The input, multiplied where it is not positive by slopes drawn at random."
@@ -217,9 +219,10 @@ def hardshrink(input, lambd=0.5, *, out=None):
 def threshold(input, threshold, value, inplace=False):
     "The input where it exceeds `threshold`, else `value`."
     F.need_tensor(input, 'threshold')
-    made = _threshold(input, threshold, value)
-    if inplace: rename(made, 'ThresholdBackward1')
-    return _finish(input, made, inplace, 'threshold_')
+    if not inplace: return _threshold(input, threshold, value)
+    made = to_overwrite(input, _threshold, threshold, value)
+    rename(made, 'ThresholdBackward1')
+    return overwrite(input, made, 'threshold_')
 
 def glu(input, dim=-1):
     "The first half of the input along `dim`, times the sigmoid of the second half."

@@ -350,9 +350,10 @@ def instance_norm(
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     _refuse_gradient('native_batch_norm', running_mean=running_mean, running_var=running_var)
     dims = tuple(range(2, input.dim()))
-    _track_examples(input, running_mean, running_var, dims, momentum)
     out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
     out = _scaled(out, weight, bias, (1, c, *(1,) * len(dims)), 'NativeBatchNormBackward0')
+    # last: what a checkpoint computes again ends before
+    _track_examples(input, running_mean, running_var, dims, momentum)
     return rename(out, 'ViewBackward0', False)
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):

@@ -70,12 +70,11 @@ class _AtOutputs:
 
     def _without_inputs(self, grads):
         "Call the hooks where no gradient of an input will come."
-        if self.hooks:
-            warnings.warn(
-                'Full backward hook is firing when gradients are computed with respect to'
-                ' module outputs since no inputs require gradients.',
-                stacklevel=3,
-            )
+        warnings.warn(
+            'Full backward hook is firing when gradients are computed with respect to'
+            ' module outputs since no inputs require gradients.',
+            stacklevel=3,
+        )
         for hook in self.hooks:
             changed = hook(self.module, (None,) * self.inputs, grads)
             told = changed.__class__ is tuple and not any(g is not None for g in changed)

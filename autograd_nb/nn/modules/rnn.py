@@ -333,8 +333,8 @@ def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
         return said, tuple(last)
     step = _step_function(mode, weights)
     bias = weights[2]
-    # for the others the two biases act as one
-    if mode != 'GRU' and bias is not None: bias = bias + weights[3]
+    # for the others the two biases act as one; times 1, so that their gradients are two arrays
+    if mode != 'GRU' and bias is not None: bias = bias + weights[3] * 1
     gates = _linear(x, weights[0], bias)
     if batch_sizes is not None:
         run = _run_packed_back if reverse else _run_packed
@@ -519,11 +519,10 @@ class _RNNChecks:
     def check_input(self, input, batch_sizes=None):
         "Raise RuntimeError for an input of the wrong shape."
         dims = 2 if batch_sizes is not None else 3
-        if (
-            not input.is_floating_point()
-            and not input.is_complex()
-            or input._array.dtype != getattr(self, self._all_weights[0][0])._array.dtype
-        ):
+        weight = getattr(self, self._all_weights[0][0])
+        number = input.is_floating_point() or input.is_complex()
+        # autocast casts both
+        if not number or input._array.dtype != weight._array.dtype and not LOCAL.modes.casting:
             raise ValueError(
                 f'RNN input dtype ({input.dtype}) does not match weight dtype'
                 f' ({self._flat_weights[0].dtype}). Convert input:'

@@ -15,7 +15,7 @@ from types import GeneratorType
 from autograd_nb.arrays.cupy_backend import (
     device_xp, is_on_device, library_of, on_device_of, transfer
 )
-from ...arrays.dtypes import DTYPES, FROM_NUMPY, result_dtype
+from ...arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype
 from ...arrays.numpy_backend import CONSTANTS, constant
 from ...layers.replay import replayed_as_call
 from ...layers.versions import JOURNAL
@@ -33,7 +33,7 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     """
     kind = float(norm_type)
     arrays = [t._array for t in ([tensors] if isinstance(tensors, TensorBase) else tensors)]
-    dtype = DTYPES['float32'] if not arrays else result_dtype([FROM_NUMPY[a.dtype] for a in arrays])
+    dtype = result_dtype([FROM_NUMPY[a.dtype] for a in arrays]) if arrays else get_default_dtype()
     dtype = np.zeros(0, dtype.numpy).real.dtype
     if any(map(is_on_device, arrays)): return _norm_there(arrays, kind, dtype, error_if_nonfinite)
     with np.errstate(all='ignore'):

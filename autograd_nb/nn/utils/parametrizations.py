@@ -92,8 +92,8 @@ class _SpectralNorm(Module):
     def _power_method(self, matrix, iterations):
         with no_grad():
             for _ in range(iterations):
-                self._u.copy_(normalize(matrix @ self._v, dim=0, eps=self.eps))
-                self._v.copy_(normalize(matrix.T @ self._u, dim=0, eps=self.eps))
+                normalize(matrix @ self._v, dim=0, eps=self.eps, out=self._u)
+                normalize(matrix.T @ self._u, dim=0, eps=self.eps, out=self._v)
 
     def forward(self, weight):
         if weight.dim() == 1: return normalize(weight, dim=0, eps=self.eps)
@@ -299,8 +299,8 @@ class SpectralNorm:
         if do_power_iteration:
             with no_grad():
                 for _ in range(self.n_power_iterations):
-                    v.copy_(normalize(matrix.T @ u, dim=0, eps=self.eps))
-                    u.copy_(normalize(matrix @ v, dim=0, eps=self.eps))
+                    normalize(matrix.T @ u, dim=0, eps=self.eps, out=v)
+                    normalize(matrix @ v, dim=0, eps=self.eps, out=u)
                 if self.n_power_iterations > 0: u, v = u.clone(), v.clone()
         return weight / (u @ (matrix @ v))
 

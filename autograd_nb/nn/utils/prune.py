@@ -249,12 +249,18 @@ def _lowest(values, n): return np.argsort(values.reshape(-1), kind='stable')[:n]
 class _Structured(BasePruningMethod):
     PRUNING_TYPE = 'structured'
 
-    def _mask(self, t, default_mask, scores, n):
+    def _channels(self, t):
+        "How many channels `t` has; raises for a tensor without such channels."
         if t.dim() <= 1:
             raise ValueError(
                 'Structured pruning can only be applied to multidimensional tensors. Found tensor'
                 ' of shape ' + f'{t.shape} with {t.dim()} dims'
             )
+        if not -t.dim() <= self.dim < t.dim():
+            raise IndexError(f'Invalid index {self.dim} for tensor of size {t.shape}')
+        return t.shape[self.dim]
+
+    def _mask(self, t, default_mask, scores, n):
         kept = np.zeros(t.shape[self.dim], t._array.dtype)
         kept[np.argsort(-scores, kind='stable')[: t.shape[self.dim] - n]] = 1
         layout = [1] * t.dim()
@@ -269,7 +275,7 @@ class RandomStructured(_Structured):
         self.amount, self.dim = amount, dim
 
     def compute_mask(self, t, default_mask):
-        n = _amount(self.amount, t.shape[self.dim])
+        n = _amount(self.amount, self._channels(t))
         return (
             default_mask
             if not n
@@ -285,9 +291,7 @@ class LnStructured(_Structured):
         self.amount, self.n, self.dim = amount, n, dim
 
     def compute_mask(self, t, default_mask):
-        if not -t.dim() <= self.dim < t.dim():
-            raise IndexError(f'Invalid index {self.dim} for tensor of size {t.shape}')
-        count = _amount(self.amount, t.shape[self.dim])
+        count = _amount(self.amount, self._channels(t))
         dims = tuple(d for d in range(t.dim()) if d != self.dim % t.dim())
         return (
             default_mask

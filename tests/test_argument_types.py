@@ -615,6 +615,10 @@ BESIDE_SIGNS = (
     "np.float64(2) * w", "np.float64(2) < x", "np.float64(2) == x", "np.float32(2) * k", "np.int64(2) & k", "x.__array_wrap__(np.array([True]))", "hasattr(x, '__array_ufunc__')",
     "torch.add(x, n)", "x.add(n)", "x.sub(n)", "x.mul(n)", "x.div(n)", "x.add_(n)", "x.mul_(n)", "torch.pow(x, n)", "torch.pow(n, x)", "torch.maximum(x, n)", "torch.eq(x, n)",
     "torch.where(x > 1, x, n)", "torch.where(x > 1, np.array(2.0), x)", "x.lerp(x, np.array(0.5))",
+    *(f"torch.{f}({n}, {x})" for f in ("add", "sub", "div", "floor_divide", "mul", "eq") for n in ("np.float32(2)", "np.int64(2)") for x in ("x", "w", "k + 1", "2", "np.float64(3)")),
+    *(f"torch.{f}(k, np.bool_(True))" for f in ("add", "mul", "sub", "div", "eq", "pow", "floor_divide", "remainder", "bitwise_and", "clamp_min", "result_type")),
+    "torch.full((2,), np.bool_(True))", "torch.where(k > 1, k, np.bool_(True))", "k.clamp(max=np.bool_(True))", "m.mul(np.bool_(True))", "m & np.bool_(True)", "k ** np.bool_(True)",
+    "torch.tensor(np.bool_(True))", "torch.tensor([np.bool_(True)])", "k.lerp(k, np.float32(0.5))", "k.lerp(k, np.bool_(True))", "x.lerp(x, np.float64(0.5))", "w.lerp(w, np.float32(0.5))",
 )  # fmt: skip
 
 

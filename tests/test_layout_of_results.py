@@ -154,3 +154,54 @@ def test_gradients_of_leaves_lie_as_the_leaves_do(lying):
     for line in PASSES:
         for (a, p), (b, q) in zip(gradients(ours, line), gradients(torch, line)):
             assert a == b and np.allclose(p, q, rtol=1e-5), line
+
+
+# x: numbers with their channels last, c: the same in the usual order, w: filters, v: filters with their channels last, m: a number for each channel
+OF_IMAGES = """
+F.avg_pool{n}d(x, 2), F.adaptive_avg_pool{n}d(x, 2), F.adaptive_max_pool{n}d(x, 2), F.lp_pool{n}d(x, 2, 2)
+F.conv{n}d(x, w), F.conv{n}d(x, v), F.conv{n}d(c, v), F.conv_transpose{n}d(x, w), F.interpolate(x, size=x.shape[2:])
+F.pad(x, (1, 1) * {n}), F.pad(x, (-1, 1)), F.pad(x, (1, 1) * {n}, mode="circular"), F.pad(x, (1, 1) * {n}, mode="replicate"), F.pad(x, (1, 1) * {n}, mode="reflect")
+F.pad(x, (-1, -1) * {n}, mode="replicate"), F.pad(c, (-1, -1) * {n}, mode="replicate"), F.logsigmoid(x), F.group_norm(x, 2)
+torch.cat([x, x], 1), torch.cat([x, x]), torch.cat([x, c], 1), torch.cat([c, x], 1), torch.stack([x, x]), torch.stack([x, c]), torch.stack([x, x], 1), x.roll(1, 2), x.roll((1, 1), (1, 2))
+F.mse_loss(x, c, reduction="none"), F.smooth_l1_loss(x, c, reduction="none"), F.huber_loss(x, c, reduction="none"), F.binary_cross_entropy(x, c, reduction="none")
+F.binary_cross_entropy_with_logits(x, c, reduction="none"), F.binary_cross_entropy_with_logits(c, x, reduction="none")
+torch.lerp(x, c, 0.5), torch.lerp(c, x, 0.5), torch.lerp(x, c, c), torch.xlogy(x, c), torch.xlogy(c, x)
+F.channel_shuffle(x, 2), F.pixel_shuffle(x, 2) if {n} == 2 else x, F.pixel_unshuffle(x, 2) if {n} == 2 else x, F.max_unpool{n}d(*F.max_pool{n}d(x, 2, return_indices=True), 2)
+"""
+
+
+@pytest.mark.parametrize("dims, cut", [(1, False), (2, False), (2, True), (3, False)])
+@pytest.mark.parametrize("line", OF_IMAGES.strip().splitlines())
+def test_channels_that_come_last_stay_last(line, dims, cut):
+    "From function to function, also where the images are a part of others' channels."
+    import torch as theirs
+
+    def last(lib, shape):
+        x = lib.rand(shape[0], *shape[2:], 2 * shape[1] if cut else shape[1])[..., : shape[1]]
+        return x.movedim(-1, 1)
+
+    found = []
+    for lib in (theirs, ours):
+        lib.manual_seed(0)
+        x = last(lib, (2, 4, 6, 4, 4)[: dims + 2])
+        w, v = lib.ones(4, 4, *[2] * dims), last(lib, (4, 4, *[2] * dims))
+        made = eval(line.replace("{n}", str(dims)), dict(torch=lib, F=lib.nn.functional, x=x, c=x.contiguous(), w=w, v=v))
+        found.append([(tuple(y.shape), y.stride(), y.storage_offset()) for y in made])
+    assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("line", ["qr(a)", "inv(s)", "cholesky(s)", "eigh(s)", "svd(a)", "solve(s, a)", "solve(s, b)", "matrix_power(s, -1)"])
+def test_matrices_of_an_empty_batch_lie_in_columns(line):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, ours):
+        made = eval("linalg." + line, dict(linalg=lib.linalg, s=lib.empty(0, 3, 3), a=lib.empty(0, 3, 4), b=lib.empty(0, 3, 1)))
+        found.append([(tuple(y.shape), y.stride()) for y in (made if isinstance(made, tuple) else [made])])
+    assert found[1] == found[0]
+
+
+def test_results_hold_no_more_memory_than_theirs():
+    for x in (ours.arange(15.0), ours.arange(15), ours.tensor([ours.nan, 1.0])):
+        assert x.median().untyped_storage().nbytes() == x.itemsize
+    assert ours.bmm(ours.rand(2, 1, 5).mT, ours.rand(4, 2, 1).movedim(0, -1)).is_contiguous()

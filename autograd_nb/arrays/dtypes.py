@@ -134,9 +134,10 @@ def set_default_dtype(d):
 def scalar_dtype(value):
     "The dtype a Python number stands for."
     kind = type(value)
-    if kind is builtin_bool or isinstance(value, np.bool_): return bool
+    if kind is builtin_bool: return bool
     if isinstance(value, (builtin_int, np.integer)): return int64
-    if isinstance(value, (builtin_float, np.floating)): return _default[0]
+    # PyTorch takes a truth value of NumPy for a number in floating point
+    if isinstance(value, (builtin_float, np.floating, np.bool_)): return _default[0]
     if isinstance(value, (complex, np.complexfloating)): return _default[0].to_complex()
     raise TypeError(f'expected a number, got {kind.__name__}')
 

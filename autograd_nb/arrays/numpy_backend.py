@@ -6,10 +6,10 @@
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant',
            'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'mapped', 'seen_from', 'strides_of',
            'laid', 'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
-           'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'holds_nan', 'reduced',
-           'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand', 'strided', 'spread',
-           'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'dimension_order', 'like_operands',
-           'like_first', 'copy_in_order', 'address', 'writable']
+           'channels_last_of_either', 'channels_last_of_all', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half',
+           'holds_nan', 'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand',
+           'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array',
+           'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -208,14 +208,16 @@ def strides_of(array):
 def laid(result, order):
     "`result`, or a copy of it, in which the dimensions lie in memory in `order`, slowest first."
     turned = result.transpose(order)
-    if turned.flags.c_contiguous: return result
-    return turned.copy(order='C').transpose(sorted(range(len(order)), key=order.__getitem__))
+    if not turned.flags.c_contiguous: turned = turned.copy(order='C')
+    elif 1 not in result.shape: return result
+    else: turned = turned.reshape(-1).reshape(turned.shape)  # strides of one place follow, too
+    return turned.transpose(sorted(range(len(order)), key=order.__getitem__))
 
 def column_major(result, arrays=()):
     "`result`, matrices whose columns lie in one piece each, as LAPACK leaves them."
     if result.ndim < 2: return result
-    if 1 in result.shape[-2:] and result.flags.c_contiguous:
-        # a single column or row lies either way: only its strides tell
+    if result.flags.c_contiguous and (1 in result.shape[-2:] or not result.size):
+        # a single column or row, or none, lies either way: only its strides tell
         *lead, rows, columns = result.shape
         return result.reshape(-1).reshape(*lead, columns, rows).swapaxes(-1, -2)
     turned = result.swapaxes(-1, -2)
@@ -246,14 +248,29 @@ def channels_last(result, arrays):
     if not shows_channels_last(arrays[0]): return result
     return laid(result, (0, *range(2, result.ndim), 1))
 
+def _are_lines_channels_last(array):
+    "The same of lines, which PyTorch takes for images of a single row."
+    if array.ndim != 3: return False
+    (examples, channels, places), (a, b, c) = array.shape, array.strides
+    return _are_channels_last((examples, channels, 1, places), (a, b, places * c, c))
+
 def channels_last_of_images(result, arrays):
-    "The same for images, but not for volumes."
+    "The same for images and lines, but not for volumes."
+    if _are_lines_channels_last(arrays[0]): return laid(result, (0, 2, 1))
     return channels_last(result, arrays) if result.ndim == 4 else result
 
 def channels_last_of_either(result, arrays):
-    "The same where the second of `arrays`, a layer's filters, may have them so, too."
+    """The same where the second of `arrays`, a layer's filters, may have them so, too; for lines
+    they alone decide.
+    """
+    if _are_lines_channels_last(arrays[1]): return laid(result, (0, 2, 1))
     last = shows_channels_last(arrays[0]) or shows_channels_last(arrays[1])
     return laid(result, (0, *range(2, result.ndim), 1)) if last else result
+
+def channels_last_of_all(result, arrays):
+    "The same if all of `arrays` have them so; otherwise the last dimension runs fastest."
+    if all(map(shows_channels_last, arrays)): return channels_last(result, arrays)
+    return row_major(result)
 
 # %% ../../nbs/arrays/02_numpy.ipynb #2eebd9df
 def sum_to(array, shape):

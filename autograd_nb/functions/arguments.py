@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['size_of', 'Size', 'is_tensor', 'need_tensor', 'need_first', 'refuse_kinds', 'refuse_complex_gradient', 'as_int',
-           'need_operands', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of', 'dtype_of',
-           'refuse_whole', 'refuse_integers', 'none_given']
+           'need_operands', 'need_tensors', 'outdated', 'as_operand', 'as_number', 'dim_of', 'not_negative', 'sizes_of',
+           'dtype_of', 'refuse_whole', 'refuse_integers', 'none_given']
 
 # %% ../../nbs/tensor/functions/01_arguments.ipynb #5f1a00im
 import builtins
@@ -29,6 +29,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import SequenceKey, register_pytree_node
+from ..layers.arguments import is_operand
 from ..layers.replay import constant_input
 
 # %% ../../nbs/tensor/functions/01_arguments.ipynb #3b10bfdd
@@ -126,9 +127,9 @@ def need_first(value, other, function):
     """The first operand of a function that takes a number there, beside a tensor or another number,
     which is made a tensor then; PyTorch's TypeError for anything else.
     """
-    if isinstance(value, (int, float, complex)):
+    if not isinstance(value, TensorBase) and is_operand(value):
         if isinstance(other, TensorBase): return value
-        if isinstance(other, (int, float, complex)): return as_operand(value)
+        if is_operand(other): return as_operand(value)
     need_tensor(value, function)
     if other is None or is_array(other): need_tensor(other, function, 'other', 2)
     return value
@@ -201,6 +202,11 @@ def as_operand(value, like=None):
     if like is not None:
         dtype = result_dtype([FROM_NUMPY[like._array.dtype]], numbers=[dtype])
     return constant_input(tensor_like(constant(value, dtype.numpy).copy()))
+
+def as_number(value):
+    "A number of NumPy as PyTorch takes it: as one of Python, a truth value in floating point."
+    if not isinstance(value, np.generic): return value
+    return builtins.float(value) if value.dtype.kind == 'b' else value.item()
 
 def dim_of(dim, ndim):
     "A dimension as a non-negative number. Raises IndexError out of range."

@@ -15,7 +15,7 @@ from ..arrays.dtypes import c_name, fitting
 from ..arrays.numpy_backend import constant
 from ..forms import forms
 from autograd_nb.functions.arguments import (
-    _op, as_operand, need_first, need_operands, need_tensor, refuse_kinds
+    _op, as_number, as_operand, need_first, need_operands, need_tensor, refuse_kinds
 )
 from .results import cast, into
 from ..graph.errors import combination_error, mask_error
@@ -172,7 +172,7 @@ def pow(input, exponent, *, out=None):
             return into(out, _op['pow_tensor'](input, exponent))
         return into(out, _op['rpow'](cast(exponent, _common(exponent, input)), base=input))
     if not isinstance(input, TensorBase): raise combination_error('pow', (input, exponent))
-    if isinstance(exponent, np.generic): exponent = exponent.item()
+    exponent = as_number(exponent)
     if not isinstance(exponent, (int, builtins.float, builtins.complex)):
         raise combination_error('pow', (input, exponent))
     if (
@@ -243,6 +243,7 @@ def lerp(input, end, weight, *, out=None):
         raise RuntimeError(
             f'expected dtype {c_name(input._array)} for `end` but got dtype {c_name(end._array)}'
         )
+    weight = as_number(weight)
     if isinstance(weight, TensorBase):
         other = weight._array.dtype != input._array.dtype
         if other and (weight._array.ndim or weight.is_complex() != input.is_complex()):

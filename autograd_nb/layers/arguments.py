@@ -9,7 +9,7 @@ __all__ = ['ABSENT', 'is_operand', 'is_value', 'is_foreign', 'takes_number', 'fa
 # %% ../../nbs/layers/23_arguments.ipynb #7338c1cc
 from functools import cached_property
 
-from numpy import bool_, generic, ndarray
+from numpy import generic, ndarray
 
 from ..arrays.dtypes import FROM_NUMPY, scalar_dtype
 from ..arrays.numpy_backend import constant
@@ -98,7 +98,7 @@ def unfit(op, told, i, args, statics):
     "What becomes of a call with an argument that is neither a tensor nor an operand."
     if any([not isinstance(a, TensorBase) and BOUND['answers'](type(a)) for a in args]):
         return BOUND['answer'](op, told, args, statics)
-    if op.of_numbers and all(isinstance(a, (int, float, complex)) for a in args):
+    if op.of_numbers and all(is_operand(a) for a in args):
         first = tensor_like(constant(args[0], scalar_dtype(args[0]).numpy).copy())
         return op.from_user(told, LAYERS.constant(first), *args[1:], **statics)
     raise misused(op, told or op.direct, args) from None
@@ -125,7 +125,6 @@ def from_sign(self, x, other, **statics):
         stack = LOCAL.modes.composed
         if stack is None or stack.epoch != LAYERS.epoch: stack = LOCAL.modes.stack()
         return stack.ahead(self, (x, other), statics)
-    if other.__class__ is bool_: other = float(other)
     if self.equates and isinstance(other, ndarray) and other.dtype in FROM_NUMPY:
         other = LAYERS.constant(tensor_like(other))
     return NotImplemented if is_foreign(other) else self.from_user(None, x, other, **statics)

@@ -9,7 +9,7 @@ __all__ = ['outer_product', 'product', 'sums_of_products', 'dot', 'mv', 'mm', 'b
 # %% ../../nbs/ops/04_linalg.ipynb #752db0dd
 import math
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import row_major, xp
 from ..graph.errors import bias_error, linear_error, matmul_error, shape_of
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import tensor_like
@@ -81,7 +81,7 @@ def bmm(x, y):
     "Corresponding matrices of two stacks, multiplied."
     # columns times rows, as in the gradient of each example: several times faster than `matmul`
     if x.shape[-1:] == (1,) and y.shape[-2:-1] == (1,) and x.shape[0] == y.shape[0]:
-        return x * y
+        return row_major(x * y)
     return xp.matmul(x, y)
 
 bmm.vjp(x=lambda g, y: bmm(g, mT(y)), y=lambda g, x: bmm(mT(x), g))

@@ -7,7 +7,7 @@ __all__ = ['softmax', 'log_softmax', 'row_factors', 'weights_of', 'nll_loss', 'n
 
 # %% ../../nbs/ops/06_nn.ipynb #c326432a
 import numpy as np
-from ..arrays.numpy_backend import row_major, xp
+from ..arrays.numpy_backend import like_operands, row_major, xp
 from ..graph.op import Fixed, N, linear, op, symmetric
 from .indexing import all_below
 from .pointwise import exp, zeros_for
@@ -199,7 +199,7 @@ def mse_loss(x, y, *, reduction='mean'):
     d = d * d
     if not d.size and reduction == 'mean': return d.dtype.type(np.nan)
     return (
-        d
+        like_operands(d, (x, y))
         if reduction == 'none'
         else added(d, None, False) / d.dtype.type(d.size if reduction == 'mean' else 1)
     )

@@ -54,6 +54,7 @@ def binary(ufunc=None, **options):
     samples = options.pop('samples', [(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1))])
     options.setdefault('jvp', symmetric)
     options.setdefault('promote', 'same')
+    if not isinstance(ufunc, np.ufunc): options.setdefault('layout', like_operands)
     return op(ufunc, batch=pointwise, samples=samples, **options)
 
 away = [
@@ -612,7 +613,7 @@ def _softplus_back(g, x, *, beta, threshold):
 
 softplus.fast_kernels(x=_softplus_back)
 
-@unary(promote='float', node='LogSigmoidBackward0')
+@unary(promote='float', node='LogSigmoidBackward0', layout=in_rows)
 def logsigmoid(x):
     "`log(sigmoid(x))`, exact for large negative `x`."
     return -xp.logaddexp(-x, x.dtype.type(0)).astype(x.dtype)
@@ -970,6 +971,7 @@ where.vjp(
 where.fast_kernels(y=lambda g, condition: where.definition(0.0, g, condition))
 
 @op(
+    layout=like_operands,
     jvp=symmetric,
     batch=pointwise,
     promote='same',
@@ -991,6 +993,7 @@ lerp.vjp(
 
 # %% ../../nbs/ops/02_pointwise.ipynb #66f29c01
 @op(
+    layout=like_operands,
     jvp=symmetric,
     batch=pointwise,
     promote='same',

@@ -562,10 +562,10 @@ def median(x, *, dim=None, keepdim=False):
     rows = x.transpose(*rest, *dims).reshape([x.shape[i] for i in rest] + [-1])
     middle = (rows.shape[-1] - 1) // 2
     if xp.on_host and x.dtype.char in 'fd' and not holds_nan(x):
-        out = np.partition(rows, middle, -1)[..., middle]
+        out = np.partition(rows, middle, -1)[..., middle].copy()
     else:
         rows = xp.sort(rows, -1)
-        out = rows[..., middle]
+        out = rows[..., middle].copy()
         if x.dtype.kind == 'f': out = xp.where(np.isnan(rows[..., -1]), rows[..., -1], out)
     return out.reshape([1 if i in dims else s for i, s in enumerate(x.shape)]) if keepdim else out
 

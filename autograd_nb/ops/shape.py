@@ -11,7 +11,9 @@ __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'in_shape'
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
 import functools
 import numpy as np
-from ..arrays.numpy_backend import is_array, row_major, seen_from, spread, xp
+from autograd_nb.arrays.numpy_backend import (
+    channels_last_of_all, is_array, row_major, seen_from, shows_channels_last, spread, xp,
+)
 from ..graph.op import N, linear, op
 
 # %% ../../nbs/ops/01_shape.ipynb #a047c263
@@ -293,8 +295,9 @@ def roll(x, *, shifts, dims):
     without `dims`, as if flattened.
     """
     if not dims: return _rolled(x.reshape(-1), shifts[0], 0).reshape(x.shape)
-    for by, d in zip(shifts, dims): x = _rolled(x, by, d % x.ndim)
-    return row_major(x)
+    out = x
+    for by, d in zip(shifts, dims): out = _rolled(out, by, d % x.ndim)
+    return channels_last_of_all(out, (x,))
 
 roll.vjp(x=lambda g, *, shifts, dims: roll(g, shifts=tuple(-s for s in shifts), dims=dims))
 
@@ -444,7 +447,7 @@ def cat(*xs, dim=0):
     except ValueError:  # legacy: empty vectors join with anything
         out = np.concatenate([x for x in xs if x.shape != (0,)] or xs[:1], dim)
     # NumPy follows the layout of the inputs
-    return out if out.flags.c_contiguous else out.copy('C')
+    return out if out.flags.c_contiguous else channels_last_of_all(out, xs)
 
 def cat_rule(g, xs_shape, *, dim):
     """The piece of `g` that each input became; nothing, in its own shape, for an empty vector among
@@ -473,6 +476,11 @@ cat.vjp(xs=cat_rule)
 def stack(*xs, dim=0):
     "Tensors of one shape joined along a new dimension."
     first = xs[0].shape
+    at = dim % (len(first) + 1)
+    if at < len(first) and shows_channels_last(xs[0]) and all(
+        x.shape == first and shows_channels_last(x) for x in xs
+    ):
+        return cat.definition(*xs, dim=at).reshape(*first[:at], len(xs), *first[at:])
     if not dim and xp.on_host:
         try: out = np.array(xs, order='C')
         except ValueError: out = None  # of several shapes
@@ -483,10 +491,10 @@ def stack(*xs, dim=0):
                 f'stack expects each tensor to be equal size, but got {list(first)} at entry 0 and'
                 f' {list(x.shape)} at entry {next(i for i, x in enumerate(xs) if x.shape != first)}'
             )
-    dim = dim % (len(first) + 1)
-    shape = first[:dim] + (1,) + first[dim:]
-    return row_major(np.concatenate([x.reshape(shape) for x in xs], dim))
+    shape = first[:at] + (1,) + first[at:]
+    return row_major(np.concatenate([x.reshape(shape) for x in xs], at))
 
+# %% ../../nbs/ops/01_shape.ipynb #0dc35923
 stack.vjp(xs=lambda g, *, dim: unbind(g, dim=dim))
 
 @op(

@@ -9,7 +9,7 @@ __all__ = ['check_rows', 'in_table', 'embedding', 'row_sums', 'unpadded', 'colum
 
 # %% ../../nbs/ops/07_training.ipynb #24896113
 import numpy as np
-from ..arrays.numpy_backend import is_half, xp
+from ..arrays.numpy_backend import is_half, like_operands, xp
 from ..graph.modes import LAYERS
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, linear, op
@@ -183,6 +183,7 @@ def loss_op(slope_x, slope_y, **options):
             pointwise(op, values, batched, {**statics, 'reduction': 'none'}), statics['reduction']
         )
 
+    options.setdefault('layout', like_operands)
     return op(jvp=jvp, batch=batch, promote='same', **options)
 
 def _samples(*statics, x=lambda: N(3, 4), y=lambda: N(3, 4)):
@@ -306,6 +307,7 @@ def _logits_slope_y(x, y, s):
 @loss_op(
     _logits_slope,
     _logits_slope_y,
+    layout=lambda out, arrays: like_operands(out, arrays[::-1]),  # the targets come first
     node='BinaryCrossEntropyWithLogitsBackward0',
     samples=_samples(
         dict(weight=None, pos_weight=None),

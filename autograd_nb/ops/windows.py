@@ -12,7 +12,9 @@ import functools
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import channels_last, element, memory_of, seen_from, xp
+from autograd_nb.arrays.numpy_backend import (
+    channels_last, element, memory_of, row_major, seen_from, xp,
+)
 from ..graph.op import N, linear, op
 from .indexing import REMEMBERED, as_strided, as_strided_zeros
 from .reduce import dims_of, sum
@@ -242,7 +244,6 @@ _pad_samples = [
 ]
 
 @op(
-    layout=channels_last,
     jvp=linear,
     batch=lambda op, v, b, s: op(v[0], **s),
     node=_pad_node,
@@ -250,6 +251,10 @@ _pad_samples = [
 )
 def pad_copies(x, *, pad, mode):
     "`x` with its own elements repeated outside: `mode` 'reflect', 'replicate' or 'circular'."
+    out = row_major(_padded_copies(x, pad, mode))
+    return out if mode == 'circular' else channels_last(out, (x,))
+
+def _padded_copies(x, pad, mode):
     dims = len(pad) // 2
     if dims > 1 and xp.on_host and min(pad) >= 0 and x.flags.c_contiguous and x.size:
         sizes = x.shape[-dims:]
@@ -324,6 +329,7 @@ def frame(sizes, pad):
     return shape, inside, kept
 
 @op(
+    layout=channels_last,
     jvp=lambda tangents, values, out, statics: pad_constant(
         tangents[0], pad=statics['pad'], value=0
     ),

@@ -7,7 +7,7 @@ __all__ = ['ERROR_TRAITS', 'unfit_kind', 'refuse_dtype', 'combination_error', 'u
            'better_error', 'refuse_masks', 'explain']
 
 # %% ../../../nbs/graph/errors/07_kernels.ipynb #5e0a06im
-from numpy import broadcast_shapes, ndarray, zeros
+from numpy import bool_, broadcast_shapes, ndarray, zeros
 
 from ...arrays.dtypes import type_name
 from .origins import dtype_name, shape_of
@@ -62,11 +62,15 @@ def unfit_operand(op, i, kind, args=()):
 
 
 # %% ../../../nbs/graph/errors/07_kernels.ipynb #84790025
+def _is_mask(a):
+    "Whether an operand is of truth values; a single one of NumPy counts in floating point."
+    return dtype_name(a) == 'bool' and a.__class__ is not bool_
+
 def mask_error(op, args):
     "PyTorch's error for an operation that is not for masks, and was given one."
     if len(args) == 1:
         words = 'Negation, the `-` operator, on a bool tensor is not supported.'
-    elif all(dtype_name(a) == 'bool' for a in args):
+    elif all(map(_is_mask, args)):
         words = (
             'Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^`'
             ' or `logical_xor()` operator instead.'
@@ -116,7 +120,7 @@ def better_error(error, op, args, statics):
                 TypeError(f'{op.name}(): argument must be Tensor, not {type(a).__name__}'),
                 instead='make it a tensor first, with torch.tensor(…)',
             )
-    if op.refuses_masks and any(dtype_name(a) == 'bool' for a in args): return mask_error(op, args)
+    if op.refuses_masks and any(map(_is_mask, args)): return mask_error(op, args)
     given = [a for a in args if a is not None]
     if (
         isinstance(error, TypeError)
@@ -139,7 +143,7 @@ def refuse_masks(op, args, operands):
     """Raise PyTorch's error if an operation that is not for masks is given one, which an array
     library may take.
     """
-    if any(dtype_name(a) == 'bool' for a in operands):
+    if any(map(_is_mask, operands)):
         raise better_error(None, op, args, {})
 
 def explain(error, op, args, statics):

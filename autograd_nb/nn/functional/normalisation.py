@@ -14,10 +14,11 @@ import numpy as np
 from ... import functions as F
 from ...arrays.cupy_backend import is_on_device, library_of, on_device_of
 from autograd_nb.arrays.dtypes import (
-    bfloat16, channels_last, channels_last_3d, finfo, float16, float32
+    bfloat16, finfo, float16, float32
 )
-from ...arrays.numpy_backend import KERNELS, is_half, shows_channels_last
+from ...arrays.numpy_backend import KERNELS, is_half
 from ...functions.arguments import _op
+from ...functions.layouts import channels_last_as
 from ...graph.errors import argument_error
 from ...graph.modes import LOCAL
 from ...graph.node import TensorBase
@@ -180,9 +181,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     out = F.reshape(out, *input.shape)
     layout = (1, c, *(1,) * (input.dim() - 2))
     out = _scaled(out, weight, bias, layout, 'NativeGroupNormBackward0')
-    if not shows_channels_last(input._array): return out
-    order = channels_last if input.dim() == 4 else channels_last_3d
-    return rename(out.clone(memory_format=order), 'NativeGroupNormBackward0')
+    return rename(channels_last_as(input, out), 'NativeGroupNormBackward0')
 
 # %% ../../../nbs/nn/functional/04_normalisation.ipynb #89c00ded
 def _track(running, new, momentum):

@@ -7,6 +7,7 @@ __all__ = ['native_channel_shuffle', 'pixel_shuffle', 'pixel_unshuffle', 'channe
 
 # %% ../../../nbs/nn/spatial/07_pixels.ipynb #4939f383
 from ... import functions as F
+from ...functions.layouts import channels_last_as
 from ...layers.names import recorded_as
 
 # %% ../../../nbs/nn/spatial/07_pixels.ipynb #c50a8955
@@ -36,7 +37,7 @@ def pixel_shuffle(input, upscale_factor):
     x = input.reshape(*lead, c // (r * r), r, r, h, w).permute(
         *range(n), n, n + 3, n + 1, n + 4, n + 2
     )
-    return F.alone(x.reshape(*lead, c // (r * r), h * r, w * r))
+    return F.alone(channels_last_as(input, x.reshape(*lead, c // (r * r), h * r, w * r)))
 
 # %% ../../../nbs/nn/spatial/07_pixels.ipynb #436f262e
 @recorded_as('PixelUnshuffleBackward0')
@@ -59,7 +60,7 @@ def pixel_unshuffle(input, downscale_factor):
     x = input.reshape(*lead, c, h // r, r, w // r, r).permute(
         *range(n), n, n + 2, n + 4, n + 1, n + 3
     )
-    return F.alone(x.reshape(*lead, c * r * r, h // r, w // r))
+    return F.alone(channels_last_as(input, x.reshape(*lead, c * r * r, h // r, w // r)))
 
 # %% ../../../nbs/nn/spatial/07_pixels.ipynb #8356839e
 @recorded_as('ChannelShuffleBackward0')
@@ -79,8 +80,7 @@ def channel_shuffle(input, groups):
         raise RuntimeError(
             f'Number of channels must be divisible by groups. Got {c} channels and {groups} groups.'
         )
-    return (
-        input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
-    )
+    x = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
+    return channels_last_as(input, x.reshape(input.shape))
 
 native_channel_shuffle = channel_shuffle

@@ -14,6 +14,7 @@ from ... import functions as F
 from ...arrays.cupy_backend import is_on_device
 from ...arrays.dtypes import type_name
 from ...functions.arguments import _op
+from ...functions.layouts import channels_last_as
 from ...functions.padding import pad
 from ...graph.node import WRAPPERS
 from ...layers.casting import castable
@@ -66,6 +67,7 @@ def _unpool(dims):
         if index.__class__ not in WRAPPERS and not is_on_device(index._array):
             _check_places(index._array, size)
         out = _op['scatter_planes'](x, index, size=tuple(map(int, size)))
+        if dims == 2: out = channels_last_as(x, out)
         return _pooled(out, single, dims, f'MaxUnpool{dims}DBackward0')
 
     return _named(

@@ -733,3 +733,62 @@ def test_no_thread_of_the_matrix_library_waits_on_a_core_that_helpers_need():
     ran = subprocess.run([sys.executable, "-c", BURNS], env=two, capture_output=True, text=True, check=True)
     burnt = dict(line.split(":") for line in ran.stdout.splitlines())
     assert len(burnt) == 7 and {name: ms for name, ms in burnt.items() if float(ms) > 5} == {}, "milliseconds of processor time after a call"
+
+
+# What gives the bits of array code -----------------------------------------------------------------------------
+
+
+HARD = [0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.996, 65520, -65520, 2.0**-14, 2.0**-14 * 0.9999, 2.0**-24, 2.0**-25, 1e-45, 1 / 3, 1.00390625, 3e38]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_conversions_to_and_from_sixteen_bits(dtype):
+    dtype = getattr(torch, dtype)
+    bits = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint32)
+    x = np.concatenate([bits.view(np.float32), np.array(HARD * 20, np.float32), np.random.default_rng(1).standard_normal(9999, np.float32)])
+    short = torch.from_numpy(x).to(dtype)
+    with np.errstate(all="ignore"):
+        expected = x.astype(short._array.dtype)
+    known = x == x
+    np.testing.assert_array_equal(short._array.view(np.uint16)[known], expected.view(np.uint16)[known])
+    assert np.isnan(short.float().numpy()[~known]).all()
+    every = np.arange(1 << 16, dtype=np.uint16).view(short._array.dtype)
+    np.testing.assert_array_equal(torch.tensor(every.astype(np.float32)).to(dtype).float().numpy(), every.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide"])
+@pytest.mark.parametrize("divisor", [1.5, -0.1, 1e-30, 0.0, np.inf, None], ids=str)
+def test_remainders_have_the_bits_of_array_code(name, divisor):
+    draw = np.random.default_rng(0)
+    x, y = [(np.exp(6 * draw.standard_normal(6000)) * draw.choice([-1, 1], 6000)).astype(np.float32) for _ in "xy"]
+    x[:17], y[17:34], x[100:200] = HARD, HARD, 3 * y[100:200]
+    if divisor is not None:
+        y = np.array(divisor, np.float32)
+    with np.errstate(all="ignore"):
+        found, expected = quick(name)(x, y), compiled.definition(name)(x, y)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[expected == 0]))
+
+
+@pytest.mark.parametrize("shape", [(50, 90), (5, 60, 20), (4500, 1)], ids=str)
+@pytest.mark.parametrize("name, statics", [("cumsum", {}), ("cumprod", {}), ("running_place", dict(better="max")), ("running_place", dict(better="min"))], ids=str)
+def test_running_totals_have_the_bits_of_array_code(name, statics, shape):
+    x = np.random.default_rng(0).choice([-1.5, -0.0, 0.0, 1.0, 1.25, np.nan, np.inf], shape, p=[.3, .1, .1, .2, .28, .01, .01]).astype(np.float32)
+    for dim in range(len(shape)):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(quick(name)(x, dim=dim, **statics), compiled.definition(name)(x, dim=dim, **statics))
+
+
+def test_bounds_that_change_at_each_step_are_forgotten():
+    x, kernel = np.linspace(-1, 1, 5000, dtype=np.float32), formulas.Formula(compiled.definition("at_least"), 1)
+    for k in range(formulas.HELD + 5):
+        np.testing.assert_array_equal(kernel(x, limit=k / 1000), np.maximum(x, np.float32(k / 1000)))
+    assert len(kernel.asked) <= formulas.HELD
+
+
+@pytest.mark.parametrize("shape", [(90, 70), (70, 90), (3, 40, 50), (5000, 2)], ids=str)
+@pytest.mark.parametrize("diagonal", [0, 1, -3, 80, -200])
+def test_triangles_of_large_matrices(shape, diagonal):
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    for name in ("triu", "tril"):
+        np.testing.assert_array_equal(quick(name)(x, diagonal=diagonal), getattr(np, name)(x, diagonal))

@@ -7,8 +7,8 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS
            'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'mapped', 'seen_from', 'strides_of',
            'laid', 'column_major', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
            'channels_last_of_either', 'channels_last_of_all', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half',
-           'holds_nan', 'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand',
-           'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array',
+           'converted', 'holds_nan', 'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart',
+           'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array',
            'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
@@ -304,6 +304,11 @@ _ones = {}  # (length, dtype) -> a vector
 def is_half(x):
     "Whether an array holds floating numbers of sixteen bits, sums of which are kept in more."
     return x.itemsize == 2 and x.dtype.kind in 'fV'
+
+@replaceable
+def converted(x, dtype):
+    "A copy of `x` in another dtype."
+    return x.astype(dtype)
 
 def holds_nan(x):
     """Whether one of the floating numbers of an array on the host is NaN, where NumPy stops looking

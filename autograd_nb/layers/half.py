@@ -14,7 +14,7 @@ from numpy import asarray, dtype, generic, ndarray
 
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
-from ..arrays.numpy_backend import constant, expand, is_array, is_half, own
+from ..arrays.numpy_backend import KERNELS, constant, expand, is_array, is_half, own
 from ..graph.apply import Call, apply, make_node
 from ..graph.modes import LAYERS, LOCAL, Gaps, Stack, overrides
 from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, tensor_like
@@ -100,7 +100,7 @@ def rounding(run):
 
 def rounded_gradient(r):
     "A gradient that a rule computed from bfloat16 numbers, in bfloat16 again."
-    return r.astype(BF16) if r is not None and r.dtype.kind == 'f' else r
+    return KERNELS.converted(r, BF16) if r is not None and r.dtype.kind == 'f' else r
 
 # %% ../../nbs/layers/12_half.ipynb #728d6a0c
 def is_short(a):
@@ -111,7 +111,7 @@ def widened(a):
     "An operand in float32, if it is of sixteen bits; what was expanded stays so."
     if is_array(a):
         if not is_short(a): return a
-        if a.__class__ is not ndarray or 0 not in a.strides: return a.astype(F32)
+        if a.__class__ is not ndarray or 0 not in a.strides: return KERNELS.converted(a, F32)
         once = a[tuple([slice(None) if s else slice(1) for s in a.strides])]
         return expand(once.astype(F32), a.shape)
     return a.astype(F32) if isinstance(a, generic) and a.dtype in (BF16, F16) else a
@@ -140,7 +140,7 @@ def one_step(op, operands):
 def rounded(r, short):
     "A result in float32, rounded to the dtype `short`; others stay."
     r = r if is_array(r) else asarray(r)
-    return r.astype(short) if r.dtype == F32 else r
+    return KERNELS.converted(r, short) if r.dtype == F32 else r
 
 # %% ../../nbs/layers/12_half.ipynb #a41cda9c
 def for_half_alone(stack):
@@ -192,9 +192,9 @@ def in_two_steps(op, operands, short, options):
     if short is F16 and one_step(op, operands):
         found = asarray(op.kernel(*operands, **options))
         return found if op.ufunc is not None else own(found, operands)
-    wide = [widened(a) if 0 in a.strides else a.astype(F32) for a in operands]
+    wide = [widened(a) if 0 in a.strides else KERNELS.converted(a, F32) for a in operands]
     found = asarray(op.kernel(*wide, **options))
-    return found.astype(short) if found.dtype == F32 else found
+    return KERNELS.converted(found, short) if found.dtype == F32 else found
 
 def remember(op, args, statics, operands, out):
     "Make the node of a call whose result is `out`."

@@ -23,7 +23,9 @@ import cmath
 import math
 import numpy as np
 from ..arrays.cupy_backend import fetch, is_on_device, send, transfer
-from ..arrays.numpy_backend import copy_in_order, element, in_rows, like_operands, xp
+from autograd_nb.arrays.numpy_backend import (
+    KERNELS, copy_in_order, element, in_rows, like_operands, xp
+)
 from ..graph.apply import unbroadcast
 from ..graph.node import TensorBase, announced
 from ..graph.op import Fixed, N, Z, linear, op, symmetric
@@ -1224,7 +1226,7 @@ def to(x, *, dtype):
     "`x` in another dtype (NumPy's); the gradient comes back in its own."
     if x.dtype.kind == 'c' and dtype.kind not in 'bc': x = x.real
     whole = x.base is None or 0 not in x.strides
-    out = x.astype(dtype) if whole else copy_in_order(x, dtype)
+    out = KERNELS.converted(x, dtype) if whole else copy_in_order(x, dtype)
     return announced(out)
 
 # `dtype` is kept for those who ask the node of what kind its result was

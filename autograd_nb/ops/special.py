@@ -945,7 +945,8 @@ def nan_to_num(x, *, nan=0.0, posinf=None, neginf=None):
         ).astype(x.dtype)
     finite = np.isfinite(x)
     # a copy, which lies in memory as what follows does
-    if xp.on_host and finite.all(): return xp.where(finite, x, x)
+    if xp.on_host and finite.all():
+        return x.copy() if x.flags.c_contiguous else xp.where(finite, x, x)
     top = _largest_number(x.dtype)
     out = xp.where(np.isnan(x), x.dtype.type(0.0 if nan is None else nan), x)
     out = xp.where(out == np.inf, x.dtype.type(top if posinf is None else posinf), out)

@@ -7,6 +7,6 @@ __all__ = []
 
 # %% ../../../nbs/ops/kernels/00_package.ipynb #34faa726
 from autograd_nb.ops.kernels import (  # noqa: F401
-    attention, convolution, device, draws, formulas, norms, pooling, products, rows, sequences,
-    special, windows
+    attention, convolution, device, draws, formulas, norms, pooling, products, rows, running,
+    sequences, sixteen_bits, special, windows
 )

@@ -4,14 +4,13 @@
 
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
-           'LONG_ROWS', 'SHORT_ROWS', 'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain',
-           'SOME', 'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows',
-           'around', 'reduced', 'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax',
-           'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes',
-           'extreme_places', 'largest_and_smallest_along', 'attention_weights', 'attention_weights_back',
-           'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order',
-           'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows',
-           'add_at', 'warm_sums_at_places', 'rows_of_a_table']
+           'LONG_ROWS', 'SHORT_ROWS', 'weights_plain', 'weights_rule', 'var_plain', 'order_plain', 'SOME', 'nll_plain',
+           'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around', 'reduced',
+           'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes',
+           'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
+           'largest_and_smallest_along', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
+           'var', 'variances', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread',
+           'classes', 'row_sums', 'add_rows', 'add_at', 'warm_sums_at_places', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -234,21 +233,6 @@ def weights_up_to_the_diagonal(N):
     yield value('attention_weights', N(3, 40, 50), scale=0.7, causal=True)
     weights = definition('attention_weights')(N(6, 30, 30), scale=0.5, causal=True)
     yield rule('attention_weights', 'x', N(6, 30, 30), weights, scale=0.5)
-
-# %% ../../../nbs/ops/kernels/05_rows.ipynb #da0d712a
-cumprod_rule = definition('cumprod', 'x')
-
-@fast_kernel('cumprod', 'x')
-def cumprod_back(g, x, out, *, dim):
-    "By division, where nothing is zero."
-    if not fits(x, g, out, least=FEW) or not out.all():
-        return cumprod_rule(g, x, out, dim=dim)
-    return np.flip(np.add.accumulate(np.flip(g * out, dim), dim), dim) / x
-
-@example
-def running_products(N):
-    x = 1 + N(40, 64) / 100
-    yield rule('cumprod', 'x', N(40, 64), x, definition('cumprod')(x, dim=1), dim=1)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #a5e75a1e
 var_plain = definition('var')

@@ -10,7 +10,7 @@ import importlib
 
 PARTS = (
     'compiling arithmetic vectors rows norms convolution attention pooling grids sharing draws'
-    ' tables recurrent sequences gamma'
+    ' tables recurrent sequences gamma running sixteen_bits'
 ).split()
 
 for _part in PARTS:

@@ -973,7 +973,7 @@ class Library:
         self.ns, self.kind, self.dispatch_key, self._made, self._added = (
             ns, 'IMPL', dispatch_key, [], [],
         )
-        if kind == 'DEF' and ns in _WHOLE:
+        if kind == 'DEF' and (ns in _WHOLE or ns == 'aten'):
             raise RuntimeError(
                 f'Only a single TORCH_LIBRARY can be used to register the namespace {ns}; please'
                 ' put all of your definitions in a single TORCH_LIBRARY block.  Use the kind'

@@ -89,7 +89,11 @@ SAME_DTYPE = (
 
 # %% ../nbs/tensor/13_outputs.ipynb #13145856
 OF_ONE_KERNEL = (
-    Rule(same, '{name} only supports bool tensor for result, got: {out}', 'all any'),
+    Rule(
+        lambda result, out: out.name in ('bool', 'uint8'),
+        '{name} only supports bool tensor for result, got: {out}',
+        'all any',
+    ),
     Rule(
         same,
         "Expected the dtype for input and out to match, but got {result} for input's dtype and"

@@ -12,13 +12,14 @@ __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'n
 # %% ../nbs/tensor/10_overrides.ipynb #e655ef09
 import contextlib
 import functools
+import math
+import sys
 import threading
 from numbers import Number
 from types import FunctionType
 
 import numpy as np
 
-from . import functions
 from .argument_types import ABSENT, Ask
 from .graph.modes import LAYERS, LOCAL, SWITCH, Mode, add_field, no_grad
 from .layers.dispatch import undispatched
@@ -26,7 +27,7 @@ from .graph.node import TensorBase
 
 from .graph.node import bind
 from .graph.op import REGISTRY, Op
-from .functions.layouts import _as_subclass
+from .functions.layouts import _as_subclass, empty_strided
 from .ops import overload_of
 from .tensor import Tensor
 from .layers.needed import Needed
@@ -99,6 +100,7 @@ def _kept(value, cls):
     if hasattr(type(value), '_make'): return value._make(_kept(v, cls) for v in value)
     return value
 
+# %% ../nbs/tensor/10_overrides.ipynb #f0b37199
 def _torch_function(cls, func, types, args=(), kwargs=None):
     """Called in the place of the function `func` when one of its arguments is of this class: calls
     it, and makes its results tensors of this class.
@@ -122,6 +124,11 @@ def _init_subclass(cls, **kwargs):
         cls._bare = cls._viewed = property(_none)
         if cls.__torch_function__ is not disabled: _ask_methods(cls)
         for name in ('overrides', 'subclasses'): LAYERS.plugged[name].need(cls)
+        if cls.__torch_dispatch__ is not disabled and cls.numpy is Tensor.numpy: cls.numpy = _alien
+
+def _alien(self, *, force=False):
+    "In the place of `numpy`, in a class that computes for itself."
+    raise RuntimeError('.numpy() is not supported for tensor subclasses.')
 
 def _none(self):
     raise AttributeError('_bare')
@@ -136,6 +143,40 @@ Tensor._make_subclass = staticmethod(
         require_grad
     )
 )
+
+# %% ../nbs/tensor/10_overrides.ipynb #3acea1dd
+class _Elsewhere(np.ndarray):
+    "The array of a tensor whose numbers are held by its class: a shape, and nothing to compute."
+
+    def __array_ufunc__(self, *args, **kwargs): self.refuse()
+    __setitem__ = item = tolist = copy = astype = __array_ufunc__
+
+    def __array_function__(self, func, *args):
+        if func is not np.may_share_memory: self.refuse()
+        return True  # whether an answer is a view is for the class to say
+
+    def refuse(self):
+        raise RuntimeError(
+            'Cannot access data pointer of Tensor that doesn\'t have storage: only its class knows'
+            ' the numbers of a wrapper. Answer for this operation in __torch_dispatch__.'
+        )
+
+def _make_wrapper_subclass(
+    cls, size, strides=None, storage_offset=0, memory_format=None, dtype=None, layout=None,
+    device=None, pin_memory=False, requires_grad=False, **_,
+):
+    "A tensor of the class `cls` without numbers of its own: `__torch_dispatch__` computes with it."
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise RuntimeError('cls must be a type that inherits from Tensor')
+    if cls.__torch_dispatch__ is disabled:
+        raise RuntimeError(f'{cls.__name__} must define __torch_dispatch__')
+    if strides is None:
+        strides = [math.prod(max(n, 1) for n in size[i + 1 :]) for i in range(len(size))]
+    made = empty_strided(size, strides, dtype=dtype, device=device)
+    if isinstance(made._array, np.ndarray): made._array = made._array.view(_Elsewhere)
+    return _as_subclass(made, cls).requires_grad_(requires_grad)
+
+Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
 
 # %% ../nbs/tensor/10_overrides.ipynb #5f40e1d3
 def _overriding(args):
@@ -168,10 +209,12 @@ def _asked(func, kinds, args, kwargs):
     for kind in kinds:
         result = kind.__torch_function__(func, tuple(kinds), args, kwargs)
         if result is not NotImplemented: return result
-    who = [*map(repr, modes.functions[-1:]), *map(str, kinds)]
+    who = [f'mode object {m!r}' for m in modes.functions[-1:]]
+    who += [f'tensor subclass {k}' for k in kinds]
     raise TypeError(
-        f"no implementation found for 'torch.{getattr(func, '__name__', func)}' on types that"
-        f" implement __torch_function__: [{', '.join(who)}]. All of them returned NotImplemented."
+        f"Multiple dispatch failed for 'torch.{getattr(func, '__name__', func)}'; all"
+        ' __torch_function__ handlers returned NotImplemented:\n\n'
+        + '\n'.join(f'  - {w}' for w in who)
     )
 
 # %% ../nbs/tensor/10_overrides.ipynb #5b0c51d0
@@ -408,7 +451,7 @@ def get_overridable_functions():
         Tensor: sorted(
             (f for f in _methods() if not f.__name__.startswith('__')), key=lambda f: f.__name__
         ),
-        functions: [op.direct for op in REGISTRY.values()],
+        sys.modules['autograd_nb']: [op.direct for op in REGISTRY.values()],
     }
 
 def get_ignored_functions():

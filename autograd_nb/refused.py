@@ -65,10 +65,6 @@ METHODS = {
     for name in 'int_repr q_scale q_zero_point q_per_channel_scales qscheme'.split()
 } | {
     'to_mkldnn': 'there is one layout of memory here. Leave the call out',
-    '_make_wrapper_subclass': (
-        'tensors without numbers of their own are not offered. Keep the numbers in the tensor, with'
-        ' torch.Tensor._make_subclass(cls, data)'
-    ),
 }
 REMOVED = dict(
     eig='torch.linalg.eig', symeig='torch.linalg.eigh', lstsq='torch.linalg.lstsq',

@@ -211,3 +211,78 @@ def test_optimisers_around_another_run_hooks():
     weight.sum().backward()
     around.step()
     assert weight.tolist() == [0.5, 0.5] and steps == [1]
+
+
+@pytest.mark.parametrize('use', (
+    'w + 1', '1 - w', 'w @ x.t()', 'w.sum(0)', 'w.t()', 'w.view(6)', 'w[0]', 'w.exp()', 'w == w', 'w.unsqueeze(0)', 'x + w',
+    'w.shape, w.stride(), w.dtype, w.numel()', 'torch.cat([w, w])', 'torch.where(w > 0, w, w)', 'C(torch.ones(2, 3).t()).stride()',
+    'torch.Tensor._make_wrapper_subclass(C, (2, 3), dtype=torch.int32).dtype', 'w.numpy()', 'w.split(1)',
+))
+def test_wrappers_hold_their_numbers_elsewhere(use):
+    "A tensor without numbers of its own: its class computes, and what passes it by fails."
+    torch = pytest.importorskip('torch')
+
+    def run(torch, tree_map):
+        class C(torch.Tensor):
+            @staticmethod
+            def __new__(cls, inner):
+                return torch.Tensor._make_wrapper_subclass(
+                    cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, device=inner.device)
+
+            def __init__(self, inner): self.inner = inner
+
+            def __repr__(self): return f'C({self.inner})'
+
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                called.append(str(func))
+                bare = lambda v: v.inner if isinstance(v, C) else v
+                result = func(*tree_map(bare, args), **tree_map(bare, kwargs or {}))
+                return tree_map(lambda v: C(v) if isinstance(v, torch.Tensor) else v, result)
+
+        called, x = [], torch.arange(6.0).reshape(2, 3)
+        try: result = repr(eval(use, dict(torch=torch, C=C, x=x, w=C(x))))
+        except RuntimeError as error: result = str(error)
+        return result.replace('autograd_nb', 'torch'), called
+
+    from autograd_nb.utils._pytree import tree_map
+    assert run(autograd_nb, tree_map) == run(torch, torch.utils._pytree.tree_map)
+
+
+def test_wrappers_never_answer_with_numbers_of_nobody():
+    torch = autograd_nb
+
+    class C(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None): raise AssertionError(func)
+
+    w = torch.Tensor._make_wrapper_subclass(C, (1,))
+    for read in (w.item, w.tolist, w.numpy, lambda: w.copy_(torch.ones(1))):
+        with pytest.raises((RuntimeError, AssertionError)): read()
+    with pytest.raises(RuntimeError, match='must define __torch_dispatch__'):
+        torch.Tensor._make_wrapper_subclass(type('D', (torch.Tensor,), {}), (1,))
+
+
+@pytest.mark.parametrize('case', (
+    'torch.all(x, 1, out=torch.empty(0, dtype=torch.uint8))', 'torch.any(x, 1, out=torch.empty(0, dtype=torch.uint8))',
+    'torch.all(x, 1, out=torch.empty(0))', 'torch.testing.assert_close(x, x + 1, atol=0.01, rtol=0)', 'torch.testing.assert_close(3, 4, atol=0.5, rtol=0)',
+    'torch.testing.assert_close(3, 4, atol=0, rtol=0)', 'next(torch.utils._pytree.tree_iter([1, [2]]))', 'torch.add(Refuses(), 1)', 'torch.cat([Refuses()])',
+    'torch.exp(torch.ones(2).as_subclass(Refusing))', 'torch.exp in torch.overrides.get_overridable_functions()[torch]',
+))
+def test_words_and_answers_of_small_tools(case):
+    torch = pytest.importorskip('torch')
+
+    def run(torch):
+        for name in ('overrides', 'utils._pytree', 'testing'): importlib.import_module(f'{torch.__name__}.{name}')
+        refuse = classmethod(lambda cls, *args: NotImplemented)
+        kinds = dict(Refuses=type('Refuses', (), dict(__torch_function__=refuse, __module__='m')), Refusing=type('Refusing', (torch.Tensor,), dict(__torch_function__=refuse, __module__='m')))
+        try: result = repr(eval(case, dict(torch=torch, x=torch.arange(6.0).reshape(2, 3), **kinds)))
+        except (RuntimeError, TypeError, AssertionError) as error: result = f'{type(error).__name__}: {error}'
+        return result.replace('autograd_nb', 'torch')
+
+    told, wanted = run(autograd_nb), run(torch).partition('\n\nFor more information')[0]
+    assert told == wanted or 'Error: ' in wanted and told.startswith(wanted.rstrip('.'))
+
+
+def test_the_namespace_of_pytorchs_own_operations_is_not_defined_anew():
+    with pytest.raises(RuntimeError, match='Only a single TORCH_LIBRARY'): autograd_nb.library.Library('aten', 'DEF')

@@ -109,7 +109,8 @@ def _alike(a, e, allow_subclasses):
 def _tensor(value): return value if isinstance(value, TensorBase) else tensor_of(value)
 
 # %% ../../nbs/testing/01_comparison.ipynb #db52c933
-def _allowed(tolerance): return f' (up to {tolerance} allowed)' if tolerance else ''
+def _allowed(tolerance, rtol, atol):
+    return f' (up to {tolerance} allowed)' if rtol or atol else ''
 
 def _compare_numbers(a, e, rtol, atol, equal_nan, check_dtype, **_):
     a, e = (v.item() if isinstance(v, np.generic) else v for v in (a, e))
@@ -136,8 +137,8 @@ def _measure(a, e, rtol, atol, equal_nan):
     relative = float('inf') if e == 0 else distance / abs(e)
     raise _Differ(
         f"Scalars are not {'close' if rtol or atol else 'equal'}!\n\nExpected {e} but got"
-        f" {a}.\nAbsolute difference: {distance}{_allowed(atol)}\nRelative difference:"
-        f" {relative}{_allowed(rtol)}"
+        f" {a}.\nAbsolute difference: {distance}{_allowed(atol, rtol, atol)}\nRelative difference:"
+        f" {relative}{_allowed(rtol, rtol, atol)}"
     )
 
 def _greatest(values):
@@ -184,8 +185,8 @@ def _compare_tensors(
     raise _Differ(
         f"Tensor-likes are not {'close' if rtol or atol else 'equal'}!\n\nMismatched elements:"
         f" {total} / {wrong.size} ({total / wrong.size:.1%})\nGreatest absolute difference:"
-        f" {_greatest(distance)}{_allowed(atol)}\nGreatest relative difference:"
-        f" {_greatest(relative)}{_allowed(rtol)}"
+        f" {_greatest(distance)}{_allowed(atol, rtol, atol)}\nGreatest relative difference:"
+        f" {_greatest(relative)}{_allowed(rtol, rtol, atol)}"
     )
 
 # %% ../../nbs/testing/01_comparison.ipynb #21035ca5

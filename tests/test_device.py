@@ -504,6 +504,35 @@ def test_hooks_and_accumulation(device):
     assert seen == [True, True] and host(y.grad).tolist() == [80.0] * 3 and z.grad.is_cuda
 
 
+
+LARGE = """
+fft.fft(x) fft.ifft(x) fft.rfft(x) fft.fft2(x) fft.fftn(x) fft.irfft(fft.rfft(x)) fft.irfft2(fft.rfft2(x)) x.cumsum(1) x.cumsum(0) x.cumprod(1) x.cummax(1)[0]
+x.cummin(0)[0] x.triu() x.tril(-1) x.half() x.bfloat16() x.half().float() x.bfloat16().float() x.clamp(-0.5,0.5) x.clamp(min=0) x%0.3 x.detach()//0.3 fmod(x,0.3) remainder(x,x+3)
+x.flip(1) x.flip(0) x.nan_to_num() histc(x) x.median() x.median(1)[0] x.kthvalue(3)[0] x.nanmedian(0)[0] x.sort(1)[0] x.topk(40)[0] x.topk(3,0)[0] x.sum(0) x.sum(1) x.mean(1) x.std(1) x.var(0)
+x.amax(1) x.amin(0) x.prod(1) x.norm() x.norm(dim=1) x.logsumexp(1) x.softmax(1) x.log_softmax(0) x@x x.T@x x.roll(3,1) cat((x,x),1) stack((x,x),1) x.argsort(1) x[x>0]
+x.gather(1,(x>0).long()) zeros_like(x).scatter_add(1,(x>0).long(),x) zeros_like(x).index_add(0,arange(96,device=x.device),x) x.repeat_interleave(2,1) x.renorm(2,0,1.0) x.cov() x.diff() x.logcumsumexp(1)
+nn.functional.gelu(x) nn.functional.softplus(x) nn.functional.layer_norm(x,(96,)) nn.functional.group_norm(x,4) nn.functional.pad(x[None],(3,3),mode="reflect") nn.functional.pad(x,(3,3)) cdist(x,x+1)
+nn.functional.avg_pool1d(x[None],3) nn.functional.max_pool1d(x[None],3) nn.functional.embedding((x>0).long(),x) nn.functional.one_hot((x>0).long()) nn.functional.scaled_dot_product_attention(x[None],x[None],x[None])
+nn.functional.cross_entropy(x,(x[0]>0).long()) nn.functional.mse_loss(x,x.flip(0)) isin(x,x[0]) searchsorted(x[0].sort()[0],x) bucketize(x,x[0].sort()[0]) bincount((x>0).long().reshape(-1)) linalg.inv(x) linalg.det(x)
+""".split()
+
+
+@pytest.mark.parametrize("call", LARGE)
+def test_large_arrays(call, device):
+    "From some thousand numbers on the host has other ways, which must not be taken for the device."
+    torch.manual_seed(0)
+    x = torch.rand(96, 96) * 2 - 1
+    results, gradients = [], []
+    for place in ("cpu", device):
+        there = x.detach().to(place).requires_grad_()
+        made = eval(call, vars(torch) | {"x": there})
+        results.append(made.detach())
+        if made.requires_grad:
+            (made * made.conj()).real.sum().backward()
+            gradients.append(there.grad)
+    same(*results, tolerance=2e-3 if "inv" in call or results[0].element_size() == 2 else 2e-4)
+    if gradients: same(*gradients, tolerance=1e-2 if "inv" in call else 2e-3)
+
 def test_several_devices(device):
     "Computing follows the tensors to the device they live on, in both passes."
     use(strict.library, False, 2)

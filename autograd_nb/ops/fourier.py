@@ -9,7 +9,7 @@ __all__ = ['MANY', 'vectorised', 'library', 'transform', 'innermost', 'fft', 'mi
 from functools import cache
 import numpy as np
 
-from ..arrays.numpy_backend import laid
+from ..arrays.numpy_backend import laid, xp
 from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import N, Z, linear, op
@@ -27,7 +27,7 @@ def vectorised():
 
 def library(x):
     "The transforms for an array."
-    many = x.__class__ is np.ndarray and x.size >= MANY and x.dtype.itemsize > 2
+    many = xp.on_host and x.size >= MANY and x.dtype.itemsize > 2
     return vectorised() if many else np.fft
 
 def transform(x, dims, forward, norm, last=None):

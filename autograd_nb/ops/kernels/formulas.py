@@ -108,7 +108,7 @@ FORMULAS = {
     **dict.fromkeys(('clamp', 'at_least', 'at_most'), SMALL),
 }
 RULES = FORMULAS | dict.fromkeys(('tanh', 'sigmoid'), MANY)
-KERNELS = FORMULAS | dict(sign=FEW) | dict.fromkeys(('remainder', 'fmod', 'floor_divide'), SOME)
+KERNELS = FORMULAS | dict(sign=FEW, remainder=SMALL, floor_divide=SMALL, fmod=2 * MANY)
 
 def add_fast_rule(name, least):
     "What computes the rule of an operation, from so many numbers on."

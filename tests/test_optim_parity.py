@@ -748,3 +748,20 @@ def test_numbers_as_tensors(name):
             optimizer.step()
         ends.append(p.tolist())
     assert ends[0] == ends[1] == ends[2] != [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", "SGD Adam AdamW RMSprop Adagrad Adadelta Adamax NAdam RAdam ASGD Rprop Adafactor".split())
+@pytest.mark.parametrize("n", (4, 300, 20000))
+def test_gradients_that_are_not_finite(name, n):
+    "What is no number reaches the parameters as it does in PyTorch: Rprop takes it for no direction at all."
+    import torch
+
+    found = []
+    for library in (torch, autograd_nb):
+        p = library.nn.Parameter(library.ones(n // 4, 4))
+        optimizer = getattr(library.optim, name)([p], lr=0.1)
+        for g in ([np.nan, 1.0, np.inf, -np.inf], [1.0, np.nan, 1.0, 1.0], [1.0, 1.0, 1.0, -1.0]):
+            p.grad = library.tensor(g).repeat(n // 4, 1)
+            optimizer.step()
+        found.append(p.detach().numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)

@@ -680,6 +680,10 @@ class ASGD(Elementwise):
         else: add(average, multiply(subtract(p, average, t), mu, t), average)
 
 # %% ../../nbs/optim/02_rules.ipynb #16438eac
+def _signs(x):
+    "1, -1 or 0, for NaN as well."
+    return where(x > 0, 1, where(x < 0, sign(x), 0))
+
 class Rprop(Elementwise):
     """Resilient backpropagation (Riedmiller and Braun, 1993). `etas`: the factors by which steps
     shrink and grow; `step_sizes`: the smallest and the largest step.
@@ -712,12 +716,12 @@ class Rprop(Elementwise):
         shrink, grow, low, high = n[:4]
         before, sizes = states
         g = adjusted(group, None, p, g, u)
-        turn = sign(multiply(g, before, t), t)
+        turn = _signs(multiply(g, before, t))
         multiply(sizes, where(turn > 0, grow, where(turn < 0, shrink, add(turn, 1))), sizes)
         minimum(maximum(sizes, low, out=sizes), high, out=sizes)
         kept = where(turn < 0, 0, g)  # after a change of sign, wait for one step
         copyto(before, kept)
-        subtract(p, multiply(sign(kept, t), sizes, t), p)
+        subtract(p, multiply(_signs(kept), sizes, t), p)
 
 # %% ../../nbs/optim/02_rules.ipynb #108501db
 def warm_steps():

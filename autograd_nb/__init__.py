@@ -18,7 +18,7 @@ from autograd_nb.arrays.dtypes import (
     bfloat16, bool, cdouble, cfloat, channels_last, channels_last_3d, complex64, complex128,
     contiguous_format, double, dtype, finfo, float, float16, float32, float64, get_default_dtype,
     half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
-    promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64
+    set_default_dtype, short, uint8, uint16, uint32, uint64
 )
 from .arrays.dtypes import C_NAMES as _C_NAMES
 from .arrays.random import Generator, default_generator

@@ -59,6 +59,7 @@ fft_fftn fft_hfftn fft_ifftn fft_ihfftn fft_irfftn fft_rfftn: Tensor input, ints
     ints[1]? dim=None, str? norm=None, *, out
 equal gcd_ is_same_size lcm_ ldexp_: Tensor input, Tensor other
 can_cast: dtype from_, dtype to
+promote_types: dtype type1, dtype type2
 cat concat concatenate stack: Tensors tensors, int dim=0, *, out
 frexp geqrf linalg_eig slogdet: Tensor input, *, Tensors[2] out=None
 special_airy_ai special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1

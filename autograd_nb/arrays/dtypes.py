@@ -157,6 +157,9 @@ TYPE_NAMES = dict(
     bfloat16='BFloat16',
     complex64='ComplexFloat',
     complex128='ComplexDouble',
+    uint16='UInt16',
+    uint32='UInt32',
+    uint64='UInt64',
 )
 
 def type_name(array):
@@ -197,7 +200,7 @@ def promote_types(a, b):
         if a.category == 'int' and {a, b} & {uint16, uint32, uint64}:
             raise RuntimeError(
                 'Promotion for uint16, uint32, uint64 types is not supported, attempted to promote'
-                f' {a.name} and {b.name}'
+                f' {TYPE_NAMES[a.name]} and {TYPE_NAMES[b.name]}'
             )
         return FROM_NUMPY[np.promote_types(a.numpy, b.numpy)]
     if a.is_complex and b is float64: return complex128

@@ -70,6 +70,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
     def __repr__(self): return 'Parameter containing:\n' + super().__repr__()
 
     __str__ = __repr__
+    __format__ = object.__format__  # not that of a number
 
 # %% ../../nbs/nn/01_parameter.ipynb #2a1bb5e4
 def _made(cls, data):

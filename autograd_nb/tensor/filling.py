@@ -290,7 +290,7 @@ def limits_of(dtype):
 def whole_numbers(dtype):
     "How many numbers `random_` draws from where nobody says it: all that the dtype counts exactly."
     if dtype.category == 'complex' or dtype.name in ('uint16', 'uint32', 'uint64'):
-        name = TYPE_NAMES.get(dtype.name, dtype.name.replace('ui', 'UI'))
+        name = TYPE_NAMES[dtype.name]
         raise NotImplementedError(f'"random_kernel_cpu" not implemented for \'{name}\'')
     if dtype.category in ('int', 'bool'): return int(limits_of(dtype)[1]) + 1
     return (2 << ml_dtypes.finfo(dtype.numpy).nmant) + 1

@@ -52,9 +52,8 @@ def can_cast(from_, to):
     """Whether numbers of one dtype may become another: not from complex to real, from floating to
     whole, or to bool.
     """
-    rank = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
     if to is DTYPES['bool'] and from_ is not to: return False
-    return rank[from_.category] <= rank[to.category]
+    return dtypes.RANK[from_.category] <= dtypes.RANK[to.category]
 
 @forms('function')
 def promote_types(type1, type2):

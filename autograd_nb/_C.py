@@ -13,7 +13,7 @@ from .autograd.function import DelayedError as _DelayedError
 from .autograd.function import in_forward as _in_forward
 from .autograd.function import UndefinedGrad as _UndefinedGrad
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
-from . import library as _library
+from .library import operations as _operations
 from .graph import engine
 from .functions import movedim, reshape
 from .transforms import KINDS, TANGENTS, as_given
@@ -76,11 +76,11 @@ def _set_autograd_fallback_mode(mode):
     """
     if mode not in ('nothing', 'warn', 'error'):
         raise RuntimeError(f'_set_autograd_fallback_mode: unknown mode {mode!r}')
-    _library._FALLBACK[0] = mode
+    _operations._FALLBACK[0] = mode
 
-def _get_autograd_fallback_mode(): return _library._FALLBACK[0]
+def _get_autograd_fallback_mode(): return _operations._FALLBACK[0]
 
-_AutoDispatchBelowAutograd = _library.below_autograd
+_AutoDispatchBelowAutograd = _operations.below_autograd
 
 has_lapack = True  # NumPy brings its own
 

@@ -431,3 +431,44 @@ def test_modules_and_their_tools(case):
         assert mine == theirs
     else:
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+
+
+EINSTEIN = ["i,j->i", "i,j->", "i,i->i", "ij,k->j", "ii,j->i", "ij,ij->ij", "ij,jk->ik", "i,j->ij", "ij,i->i", "ijk,j->ik"]
+
+
+@pytest.mark.parametrize("equation", EINSTEIN)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])
+def test_einsum_multiplies_elements_where_nothing_is_summed(equation, dtype):
+    def outcome(torch, autocast):
+        terms = equation.split("->")[0].split(",")
+        given = [torch.arange(2 ** len(t)).reshape([2] * len(t)).to(getattr(torch, dtype)) for t in terms]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            out = torch.einsum(equation, *given)
+        return str(out.dtype).split(".")[1], out.tolist()
+
+    for autocast in (False, True):
+        assert outcome(ours, autocast) == outcome(torch, autocast)
+
+
+TRANSFORMED = dict(
+    rows="func.jacrev(f)(x)", each="func.vmap(func.grad(f))(torch.stack([x, x]))", hessian="func.hessian(f)(x)", twice="func.jacrev(func.grad(f))(x)", forward="func.jacfwd(f)(x)",
+    inside="func.grad(lambda v: func.vmap(f)(torch.stack([v, v])).sum())(x)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("transformed", TRANSFORMED)
+@pytest.mark.parametrize("f", ["(v * v).sum()", "v.clone().mul_(v).sin().sum()", "v.view(3, 1)[0, 0]", "torch.where(v > 0, v, v * 2).prod()"])
+def test_transforms_under_anomaly_detection(f, transformed):
+    def outcome(torch):
+        names = dict(torch=torch, func=torch.func, x=torch.tensor([0.3, -0.7, 1.1], dtype=torch.float64))
+        exec(f"f = lambda v: {f}", names)
+        with torch.autograd.set_detect_anomaly(True):
+            return eval(TRANSFORMED[transformed], names).tolist()
+
+    np.testing.assert_allclose(outcome(ours), outcome(torch), rtol=1e-9)
+
+
+def test_anomaly_detection_finds_nan_among_the_examples():
+    x = ours.tensor([[1.0, 4.0], [0.0, 4.0]])
+    with ours.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match="returned nan values"):
+        ours.func.vmap(ours.func.grad(lambda v: (v.sqrt() * 0).sum()))(x)

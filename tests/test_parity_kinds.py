@@ -1,9 +1,11 @@
 """What a whole kind of statements leaves behind, under PyTorch and under autograd_nb: written as programs, one for each member of the kind."""
 
 import gc
+import importlib
 import random
 
 import _random_programs
+import numpy as np
 import pytest
 
 import autograd_nb as ours
@@ -337,6 +339,136 @@ def test_written_for_each_example_into_one_tensor(write):
     agree(f"a = {VECTOR}", f"torch.func.vmap(lambda v: torch.zeros(2).double().{write})(a.detach())")
 
 
-@pytest.mark.parametrize("write", ["c.copy_(z)", "c[:] = z", "c[0] = z[0]", "c = z.to(torch.float64)"])
+@pytest.mark.parametrize("write", ["c.copy_(z)", "c[:] = z", "c[0] = z[0]", "c = z.to(torch.float64)", "c.fill_(z[0].detach())", "c.view(1, 2)[0] = z[0].detach()"])
 def test_imaginary_parts_get_lost_with_pytorchs_warning(write):
     agree(f"a = {VECTOR}", "z = torch.fft.fft(a)", "c = a * 1", write, "c.sum().backward()")
+
+
+INF, NAN = "float('inf')", "float('nan')"
+BESIDE = {
+    "linear": f"x = torch.tensor([[[1., 2., {INF}, 4., 5., 6.]]]); y = F.interpolate(x, size=9, mode='linear')",
+    "corners": f"x = torch.tensor([[[1., 2., -{INF}, 4., 5., 6.]]]); y = F.interpolate(x, size=9, mode='linear', align_corners=True)",
+    "cubic": f"x = torch.arange(64.).view(1, 1, 8, 8).clone(); x[0, 0, 1, 1] = {NAN}; y = F.interpolate(x, size=(13, 13), mode='bicubic')",
+    "pool": f"x = torch.tensor([[[1., {NAN}, 3., 4., 5., {INF}]]]); y = F.adaptive_avg_pool1d(x, 4)",
+    "product": f"x = torch.tensor([1., {NAN}, 2., 3.]); y = x.cumprod(0)",
+    "rows": f"x = torch.tensor([[1., 2., 3.], [4., {NAN}, 6.]]); y = x.cumprod(1)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_what_lies_beside_infinity_and_nan(case):
+    make, use = BESIDE[case].rsplit("; ", 1)
+    agree(make, "x = x.double().requires_grad_()", use, "f = y.isfinite()", "s = y.isnan()", "y.nan_to_num(0, 0, 0).sum().backward()", "d = x.grad.isfinite()")
+
+
+@pytest.mark.parametrize("zero", [True, False])
+@pytest.mark.parametrize("reduction", ["sum", "none", "mean"])
+def test_targets_that_cannot_be_said(reduction, zero):
+    given = f"torch.tensor([[1, 1, 2], [1, 2, 0]]), torch.tensor([2, 3]), torch.tensor([3, 2]), reduction='{reduction}', zero_infinity={zero}"
+    agree("p = torch.zeros(3, 2, 3).double().log_softmax(2).requires_grad_()", f"y = F.ctc_loss(p, {given})", "y.sum().backward()", "d = p.grad.isnan()", "s = p.grad.nan_to_num(0)")
+
+
+@pytest.mark.parametrize("index", ["[0, 1]", "[0]", "[]"])
+def test_rows_that_are_looked_at_for_their_length_count_as_written(index):
+    agree(f"a = {MATRIX}", "b = a.tanh()", f"c = F.embedding(torch.tensor({index}).long(), b, max_norm=9.0)", "c.sum().backward()")
+
+
+PRODUCTS = dict(
+    linear="F.linear(x, w)", biased="F.linear(x, w, w[0])", mm="x @ w", bmm="torch.bmm(x[None], w[None])", addmm="torch.addmm(w, x, w)", einsum="torch.einsum('ij,jk->ik', x, w)", dot="x[0].dot(w[0])[None]", mv="x.mv(w[0])", bilinear="F.bilinear(x, w, w[None])",
+    conv="F.conv1d(x[None], w[None])", rnn="nn.RNN(2, 2)(x)", gru="nn.GRU(2, 2)(x)", lstm="nn.LSTM(2, 2, bias=True)(x)", cell="nn.GRUCell(2, 2)(x)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_products_that_autocast_does_not_bring_to_one_dtype_are_refused(product):
+    def outcome(torch, *kinds):
+        x, w = (torch.ones(2, 2, dtype=getattr(torch, kind)) for kind in kinds)
+        try:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return str(eval(PRODUCTS[product], dict(torch=torch, nn=torch.nn, F=torch.nn.functional, x=x, w=w))[0].dtype)[-7:]
+        except RuntimeError as error:
+            return str(error).splitlines()[0][:30]
+
+    for kinds in (("float64", "float32"), ("int64", "float32"), ("float32", "float64"), ("float32", "float32"), ("float64", "float64"), ("bfloat16", "float32"), ("complex64", "float32")):
+        if product != "conv" or kinds[0] not in ("float32", "bfloat16", "complex64"):  # which backend it is says what it wants
+            assert outcome(ours, *kinds) == outcome(torch, *kinds), kinds
+
+
+MODULES = dict(
+    pruned_again="net = nn.Linear(6, 4); prune.l1_unstructured(net, 'weight', 0.4); prune.ln_structured(net, 'weight', 0.5, 2, 0); prune.l1_unstructured(net, 'weight', 0.2); res = net.weight_mask",
+    pruned_and_drawn_anew="net = nn.Linear(6, 4); prune.l1_unstructured(net, 'weight', 0.4); nn.init.normal_(net.weight_orig); prune.ln_structured(net, 'weight', 0.5, 2, 0); res = net.weight_mask",
+    drawn_anew_linear="net = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 2)); net.reset_parameters(); res = net.parametrizations.weight[0]._u",
+    drawn_anew_bilinear="net = nn.utils.parametrizations.spectral_norm(nn.Bilinear(5, 2, 3)); net.reset_parameters(); res = net.parametrizations.weight[0]._u",
+    bags="w = torch.arange(8.).reshape(4, 2); res = func.vmap(func.grad(lambda w, i: F.embedding_bag(i[None], w, mode='max').sum()), (None, 0))(w, torch.tensor([[0, 1], [3, 2]]))",
+    fractions_alike="res = func.vmap(lambda x: F.fractional_max_pool2d(x, 2, output_size=3), randomness='same')(torch.randn(3, 2, 5, 5))",
+    fractions="res = func.vmap(lambda x: F.fractional_max_pool3d(x, 2, output_size=3), randomness='different')(torch.randn(3, 2, 5, 5, 5))",
+    fractions_from_numbers="res = func.vmap(lambda x, s: F.fractional_max_pool2d(x, 2, output_size=3, return_indices=True, _random_samples=s))(torch.randn(3, 1, 2, 5, 5), torch.rand(3, 1, 2, 2))[1]",
+    fractions_derived="res = func.vmap(func.grad(lambda x: F.fractional_max_pool2d(x, 2, output_size=3).square().sum()), randomness='different')(torch.randn(3, 2, 5, 5))",
+    fractions_refused="res = func.jacfwd(lambda x: F.fractional_max_pool2d(x, 2, output_size=3))(torch.randn(2, 5, 5))",
+    groups="opt = torch.optim.LBFGS([nn.Parameter(torch.ones(1))]); opt.add_param_group(dict(params=[nn.Parameter(torch.ones(1))])); opt.step(lambda: 1 / 0)",
+    **{f"counted_{kind}": f"p = nn.Parameter(torch.ones(2)); opt = torch.optim.{kind}([p], fused=True); p.sum().backward(); opt.step(); opt.step(); res = opt.state[p]['step'].clone()" for kind in ("Adam", "AdamW", "Adagrad")},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MODULES)
+def test_modules_and_their_tools(case):
+    found = []
+    for lib in (torch, ours):
+        prune = importlib.import_module(lib.__name__ + ".nn.utils.prune")
+        names = dict(torch=lib, nn=lib.nn, F=lib.nn.functional, func=lib.func, prune=prune)
+        lib.manual_seed(3)
+        lib.set_default_dtype(lib.float64)
+        try:
+            exec(MODULES[case], names)
+            found.append((names["res"].dtype, names["res"].detach().tolist()))
+        except (RuntimeError, AssertionError) as error:
+            found.append((lib.float64, str(error)[:60]))
+        finally:
+            lib.set_default_dtype(lib.float32)
+    (kind, theirs), (own, mine) = found
+    assert str(own).split(".")[1] == str(kind).split(".")[1]
+    if isinstance(theirs, str):
+        assert mine == theirs
+    else:
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+
+
+EINSTEIN = ["i,j->i", "i,j->", "i,i->i", "ij,k->j", "ii,j->i", "ij,ij->ij", "ij,jk->ik", "i,j->ij", "ij,i->i", "ijk,j->ik"]
+
+
+@pytest.mark.parametrize("equation", EINSTEIN)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])
+def test_einsum_multiplies_elements_where_nothing_is_summed(equation, dtype):
+    def outcome(torch, autocast):
+        terms = equation.split("->")[0].split(",")
+        given = [torch.arange(2 ** len(t)).reshape([2] * len(t)).to(getattr(torch, dtype)) for t in terms]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            out = torch.einsum(equation, *given)
+        return str(out.dtype).split(".")[1], out.tolist()
+
+    for autocast in (False, True):
+        assert outcome(ours, autocast) == outcome(torch, autocast)
+
+
+TRANSFORMED = dict(
+    rows="func.jacrev(f)(x)", each="func.vmap(func.grad(f))(torch.stack([x, x]))", hessian="func.hessian(f)(x)", twice="func.jacrev(func.grad(f))(x)", forward="func.jacfwd(f)(x)",
+    inside="func.grad(lambda v: func.vmap(f)(torch.stack([v, v])).sum())(x)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("transformed", TRANSFORMED)
+@pytest.mark.parametrize("f", ["(v * v).sum()", "v.clone().mul_(v).sin().sum()", "v.view(3, 1)[0, 0]", "torch.where(v > 0, v, v * 2).prod()"])
+def test_transforms_under_anomaly_detection(f, transformed):
+    def outcome(torch):
+        names = dict(torch=torch, func=torch.func, x=torch.tensor([0.3, -0.7, 1.1], dtype=torch.float64))
+        exec(f"f = lambda v: {f}", names)
+        with torch.autograd.set_detect_anomaly(True):
+            return eval(TRANSFORMED[transformed], names).tolist()
+
+    np.testing.assert_allclose(outcome(ours), outcome(torch), rtol=1e-9)
+
+
+def test_anomaly_detection_finds_nan_among_the_examples():
+    x = ours.tensor([[1.0, 4.0], [0.0, 4.0]])
+    with ours.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match="returned nan values"):
+        ours.func.vmap(ours.func.grad(lambda v: (v.sqrt() * 0).sum()))(x)

@@ -207,6 +207,10 @@ def _again(enabled, dtype, caching):
 
 # for checkpoints: makes contexts in which autocast is as it is now
 _casting.as_now = lambda: partial(_again, dict(_STATE.enabled), dict(_STATE.dtype), _STATE.caching)
+# the dtype in which a product takes a tensor
+_casting.taken_as = lambda t: next(
+    (_STATE.dtype[d] for d, on in _STATE.enabled.items() if on and _eligible(t, d, _STATE)), t.dtype
+)
 # for operations that users define: whether it is on for tensors of this kind of device
 _casting.is_on = lambda device_type: _STATE.enabled.get(device_type, False)
 

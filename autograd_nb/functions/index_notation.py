@@ -9,7 +9,6 @@ __all__ = ['einsum']
 import builtins
 import functools
 import math
-import numpy as np
 
 from ..forms import forms
 from .arguments import _op
@@ -173,7 +172,9 @@ def _pairing(a, wide_a, b, wide_b, keep):
     first = lone_a, *way(a, wide_a, batch + mine + inner, batch, mine, inner)
     second = lone_b, *way(b, wide_b, batch + inner + yours, batch, inner, yours)
     sizes = tuple([size[c] for c in letters])
-    return first, second, 'bmm' if batch else 'mm', ''.join(letters), sizes
+    # where nothing is summed, a column times a row: no product of matrices
+    name = 'mul' if not inner else 'bmm' if batch else 'mm'
+    return first, second, name, ''.join(letters), sizes
 
 # %% ../../nbs/tensor/functions/10_index_notation.ipynb #8f50267b
 def _without(letters, wide, gone):
@@ -195,7 +196,7 @@ def _sizes_of_letters(letters, wide):
 
 
 # %% ../../nbs/tensor/functions/10_index_notation.ipynb #4d9c6e03
-def _sizes(z): return z.shape if z.__class__ is np.ndarray else tuple(z._array.shape)
+def _sizes(z): return tuple(z._array.shape) if isinstance(z, TensorBase) else z.shape
 
 def _contract(a, x, b, y, keep):
     "The product of two terms, tensors or bare arrays, see `_pairing`: its letters, and itself."
@@ -212,5 +213,5 @@ def _as_matrix(z, gone, order, wide, shape):
 
 def _in_shape(z, shape):
     if _sizes(z) == shape: return z
-    return z.reshape(shape) if z.__class__ is np.ndarray else reshape(z, shape)
+    return reshape(z, shape) if isinstance(z, TensorBase) else z.reshape(shape)
 

@@ -22,7 +22,7 @@ from ..graph.errors import dtypes_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
-from ..layers.casting import as_given, castable
+from ..layers.casting import as_given, as_taken, castable, taken_as
 from ..layers.names import recorded_as
 from ..ops.linalg import matmul as _matmul
 
@@ -30,7 +30,8 @@ from ..ops.linalg import matmul as _matmul
 def _same_dtype(a, b, name):
     need_tensor(a, name)
     need_tensor(b, name, 'other', 2)
-    if a._array.dtype != b._array.dtype and LOCAL.modes.casting is None:
+    if taken_as(a) != taken_as(b):
+        a, b = as_taken((a, b))
         raise dtypes_error(_dtype_words(a, b, name), a, b)
 
 def _dtype_words(a, b, name):
@@ -128,12 +129,11 @@ def outer(input, vec2, *, out=None):
 
 # %% ../../nbs/tensor/functions/09_matrix_products.ipynb #2287409e
 def one_dtype(words, *tensors, name=_type_name):
-    """Raise PyTorch's error, in its `words`, for tensors of several dtypes, unless autocast is on
-    and may cast them. What is no tensor is left to others. `name`: what the words call a dtype.
+    """Raise PyTorch's error, in its `words`, for tensors of several dtypes, unless autocast brings
+    them to one. What is no tensor is left to others. `name`: what the words call a dtype.
     """
-    kinds = {t._array.dtype for t in tensors if isinstance(t, TensorBase)}
-    if len(kinds) > 1 and LOCAL.modes.casting is None:
-        raise RuntimeError(words.format(*map(name, tensors)))
+    if len({taken_as(t) for t in tensors if isinstance(t, TensorBase)}) > 1:
+        raise RuntimeError(words.format(*map(name, as_taken(tensors))))
 
 _MATRICES = 'mat1 and mat2 must have the same dtype, but got {} and {}'
 _ADDED = 'self and mat2 must have the same dtype, but got {} and {}'

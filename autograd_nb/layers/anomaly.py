@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer, add_field
-from ..graph.node import TensorBase, aligned
+from ..graph.node import WRAPPERS, TensorBase, aligned
 from .hooks import hooks_of
 from .source_lines import caller, locate
 
@@ -43,6 +43,7 @@ def remember(node):
 
 # %% ../../nbs/layers/06_anomaly.ipynb #bc5026ef
 def has_nan(value):
+    while value.__class__ in WRAPPERS: value = value._value  # of all examples at once
     array = value._array if isinstance(value, TensorBase) else value
     return array.dtype.kind in 'fc' and bool(np.isnan(array).any())
 

@@ -219,14 +219,15 @@ def ctc_loss(
     said = F.gather(log_probs, 2, tensor_like(path))  # (frames, batch, positions)
     at_once = frames and n and _at_once(said)
     loss = (Alignments.apply if at_once else alignments)(said, leap, long, letters)
-    counts = np.arange(frames)[:, None, None] < np.asarray(long)[:, None]
-    counts = tensor_like(counts.astype(log_probs._array.dtype))
-    mass = F.sum(log_probs.exp() * counts, (0, 2))
+    beyond = tensor_like(np.arange(frames)[:, None, None] >= np.asarray(long)[:, None])
+    mass = F.sum(F.masked_fill(log_probs.exp(), beyond, 0), (0, 2))
     # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
     loss = loss + (mass - mass.detach())
     far = loss > -LOW / 2
     if far.__class__ in WRAPPERS or not xp.on_host or far._array.any():
-        loss = F.masked_fill(loss, far, 0.0 if zero_infinity else np.inf)
+        if zero_infinity: loss = F.masked_fill(loss, far, 0.0)
+        # the slope of a root at zero times zero: what cannot be said has a gradient of NaN
+        else: loss = F.where(far, (mass * ~far).sqrt() + np.inf, loss)
     if reduction == 'none':
         if single: return F.squeeze(loss, 0)
         return rename(loss, 'WhereBackward0' if zero_infinity else 'CtcLossBackward0')

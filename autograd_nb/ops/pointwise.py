@@ -278,7 +278,7 @@ underivable_of_two.vjp(
 def filled_with(x, value):
     "The single number `value` in the shape and dtype of `x`."
     out = xp.empty(x.shape, x.dtype)
-    out[...] = value
+    out[...] = value if x.dtype.kind == 'c' else value.real
     return out
 
 filled_with.vjp(

@@ -480,15 +480,26 @@ avg_pool_spread.vjp(
 )
 
 # %% ../../nbs/ops/12_pooling.ipynb #2eab7169
+def _weighted(x, m):
+    """`x @ m.T`, in which a weight of zero leaves out what it would weigh, even an infinity or NaN.
+    """
+    out = np.matmul(x, m.T)
+    if not xp.on_host or np.isfinite(out).all(): return out
+    out = np.matmul(np.where(np.isfinite(x), x, 0), m.T)
+    for value in (np.inf, -np.inf, np.nan):
+        there = x == value if value == value else x != x
+        for sign in (1, -1): out[np.matmul(there, (sign * m > 0).T)] += sign * value
+    return out
+
 def _along_each(x, matrices):
     lead = x.ndim - len(matrices)
     for i, m in enumerate(matrices):
         if m is None: continue
         m = m.astype(x.dtype, copy=False)
         x = (
-            np.moveaxis(np.matmul(np.moveaxis(x, lead + i, -1), m.T), -1, lead + i)
+            np.moveaxis(_weighted(np.moveaxis(x, lead + i, -1), m), -1, lead + i)
             if lead + i != x.ndim - 1
-            else np.matmul(x, m.T)
+            else _weighted(x, m)
         )
     return xp.ascontiguousarray(x)
 

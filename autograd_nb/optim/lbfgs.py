@@ -155,6 +155,11 @@ class LBFGS(Optimizer):
 class _OneVector:
     "Gradients gathered, steps dealt out."
 
+    def _only_group(self):
+        groups = self.param_groups
+        if len(groups) == 1: return groups[0]
+        raise AssertionError(f'Expected exactly one param_group, but got {len(groups)}')
+
     def _gradient(self):
         "All gradients side by side, zeros where there is none."
         lib = library_of(self._params[0]._array)
@@ -186,9 +191,8 @@ class _LBFGSStep:
 
     def step(self, closure):
         "Make up to `max_iter` steps. Returns the loss at the start."
-        # loading state may have replaced the list
-        self._params = self.param_groups[0]['params']
-        group = self.param_groups[0]
+        group = self._only_group()
+        self._params = group['params']  # loading state may have replaced the list
         lr, search, held = number(group['lr']), group['line_search_fn'], self.state[self._params[0]]
         if search not in (None, 'strong_wolfe'):
             raise RuntimeError("only 'strong_wolfe' is supported")

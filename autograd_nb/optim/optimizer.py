@@ -51,9 +51,9 @@ ParamsT = Iterable[Any]  # what an optimiser's `params` may be, for annotations
 SMALL = 1 << 14  # parameters up to this many numbers are updated side by side
 BLOCK = 1 << 14  # how many numbers are worked on at a time
 
-def counting_dtype():
+def counting_dtype(fused=False):
     "NumPy's dtype of step counts: 32 bits, unless the default dtype has 64."
-    return np.dtype('f8') if get_default_dtype().numpy == 'f8' else np.dtype('f4')
+    return np.dtype('f8' if not fused and get_default_dtype().numpy == 'f8' else 'f4')
 
 def orders_of(arrays):
     """For each array, its dimensions as they lie in memory, slowest first; None if it lies row by
@@ -137,7 +137,7 @@ class _Adopting:
             for i, (p, (a, b)) in enumerate(zip(params, cuts)):
                 self._adopt(state[p], name, self._shaped(flat[a:b], i), self.kept[i])
         for name in counters:
-            counts = np.zeros(len(params), counting_dtype())
+            counts = np.zeros(len(params), state[params[0]][name].dtype.numpy)
             self.counts.append(counts)
             for i, (p, kept) in enumerate(zip(params, self.kept)):
                 self._adopt(state[p], name, counts[i : i + 1].reshape(()), kept)
@@ -984,7 +984,7 @@ class _Begun:
         held = self.state[p]
         new = not held
         for c in self.counters:
-            held.setdefault(c, tensor_like(np.zeros((), counting_dtype())))
+            held.setdefault(c, tensor_like(np.zeros((), counting_dtype(group.get('fused')))))
         if new: self.begin(group, p, held)
         return held
 

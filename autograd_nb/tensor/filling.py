@@ -70,6 +70,7 @@ class Filling:
                     'fill_ only supports 0-dimension value tensor but got tensor with'
                     f' {value._array.ndim} dimensions.'
                 )
+            F.warn_of_imaginary(value._array, self._array.dtype)
             # of a tensor it is a copy, which expanded tensors do not take
             several = 0 in self._memory.strides and spread(self._memory)
             return overwrite(

@@ -16,7 +16,7 @@ from ...arrays.numpy_backend import xp
 from ...functions import need_tensor
 from ...functions.arguments import _op
 from ...graph.errors import argument_error
-from ...graph.node import TensorBase, tensor_like
+from ...graph.node import TensorBase, WRAPPERS, tensor_like
 from ...layers.names import recorded_as
 from ...layers.replay import constant_input, replayed_as_call
 from ...layers.versions import JOURNAL
@@ -76,7 +76,6 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
         else np.abs(table[rows]).max(1)
     )
     far = norms > max_norm
-    if not far.any(): return
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.bump(table, 'embedding_renorm_')
 
@@ -242,7 +241,8 @@ def _check_bag_indices(input, weight, padding_idx):
             f'padding_idx must be within the number of embeddings, {-weight.shape[0]} through'
             f' {weight.shape[0] - 1} but got {padding_idx}'
         )
-    if not xp.on_host: return  # a look at the numbers of a device would wait for it
+    # a look at the numbers of a device would wait for it
+    if not xp.on_host or input.__class__ in WRAPPERS: return
     wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
     if len(wrong):
         raise RuntimeError(

@@ -14,7 +14,7 @@ from ...arrays.dtypes import c_name
 from ...functions import need_tensor
 from ...functions.arguments import _op
 from ...graph.errors import linear_error
-from ...graph.modes import LOCAL
+from ...layers.casting import as_given, taken_as
 from ...layers.names import rename
 
 # %% ../../../nbs/nn/functional/01_products.ipynb #39cda08b
@@ -31,7 +31,7 @@ def linear(input, weight, bias=None, *, out=None):
         need_tensor(input, 'linear')
         need_tensor(weight, 'linear', 'weight', 2)
         raise
-    if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None:
+    if a.dtype is not w.dtype and a.dtype != w.dtype and taken_as(input) != taken_as(weight):
         if bias is None: return F.matmul(input, weight.t())  # which refuses them in its own words
         F.need_product(input, weight)
     if bias is not None and getattr(bias, '_array', _NO_ARRAY).dtype != a.dtype:
@@ -98,7 +98,8 @@ def bilinear(input1, input2, weight, bias=None):
     given = dict(input1=input1, input2=input2, weight=weight, bias=bias)
     given = {name: x for name, x in given.items() if x is not None}
     words = 'All tensors must have the same dtype, got ' + ', '.join(f'{n}: {{}}' for n in given)
-    F.one_dtype(words, *given.values(), name=lambda x: c_name(x._array))
+    # autocast leaves it alone
+    as_given(F.one_dtype, words, *given.values(), name=lambda x: c_name(x._array))
     F.refuse_complex_gradient(input1, '_trilinear', input2, weight)
     lead = input1.shape[:-1]
     a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))

@@ -51,7 +51,8 @@ class Linear(Module):
         "Draw the first values anew."
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
-            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0
+            fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
+            bound = 1 / math.sqrt(fan_in) if fan_in else 0
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input):
@@ -133,7 +134,7 @@ class Bilinear(Module):
 
     def reset_parameters(self):
         "Draw the first values anew."
-        bound = 1 / math.sqrt(self.in1_features)
+        bound = 1 / math.sqrt(self.weight.shape[1])
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None: init.uniform_(self.bias, -bound, bound)
 

@@ -521,8 +521,10 @@ class _RNNChecks:
         dims = 2 if batch_sizes is not None else 3
         weight = getattr(self, self._all_weights[0][0])
         number = input.is_floating_point() or input.is_complex()
-        # autocast casts both
-        if not number or input._array.dtype != weight._array.dtype and not LOCAL.modes.casting:
+        fits = number and input._array.dtype == weight._array.dtype
+        if not fits and LOCAL.modes.casting is not None:
+            F.need_product(input, weight)  # raises for what autocast does not cast
+        elif not fits:
             raise ValueError(
                 f'RNN input dtype ({input.dtype}) does not match weight dtype'
                 f' ({self._flat_weights[0].dtype}). Convert input:'

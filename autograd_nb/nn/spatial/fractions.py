@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['fractional_max_pool2d', 'fractional_max_pool2d_with_indices', 'fractional_max_pool3d',
-           'fractional_max_pool3d_with_indices']
+           'fractional_max_pool3d_with_indices', 'fractional_max_pool_places']
 
 # %% ../../../nbs/nn/spatial/09_fractions.ipynb #2d259433
 import builtins
@@ -21,6 +21,7 @@ from ...layers.replay import replayed_as_call
 from .batches import _undone, as_batch, spread
 from .pools import _check_not_empty
 from ...tensor import generator_for
+from ...transforms import draw, looped
 
 # %% ../../../nbs/nn/spatial/09_fractions.ipynb #3daad72a
 @device_agnostic
@@ -96,24 +97,23 @@ def _largest_places(x, index):
         best = np.where(nan.any(2), last, best)
     return np.take_along_axis(index, best[..., None], 2)
 
-@device_agnostic
 def _fractional_samples(x, given, dims):
-    "One random number for each plane and dimension."
-    n, c = x.shape[:2]
+    "One random number for each plane and dimension, (batch, channels, dimensions)."
     if given is None:
-        samples = generator_for(x._array).uniform((n, c, dims), x._array.dtype)
-    else:
-        _check_samples(given, x, dims)
-        samples = given._array[:n]
-    samples = samples.reshape(n * c, dims)
-    # in two dimensions PyTorch's first number is for the width
-    return samples[:, ::-1] if dims == 2 else samples
+        kind = x._array.dtype
+        generator = generator_for(x._array)
+        return draw(lambda shape: generator.uniform(shape, kind), (*x.shape[:2], dims))
+    _check_samples(given, x, dims)
+    return given[: x.shape[0]]
 
+@looped
 @replayed_as_call
 @device_agnostic
-def _drawn_places(x, given, size, window):
+def fractional_max_pool_places(x, samples, size, window):
     "The place of the largest number in each of the windows, (batch, channels, *size)."
-    samples = _fractional_samples(x, given, len(size))
+    samples = samples._array.reshape(-1, len(size))
+    # in two dimensions PyTorch's first number is for the width
+    if len(size) == 2: samples = samples[:, ::-1]
     place = _largest_places(x, _windows(samples, x.shape[2:], size, window))
     return tensor_like(place.reshape(*x.shape[:2], *size))
 
@@ -143,7 +143,8 @@ def _fractional(dims):
             output_size = tuple(int(n * r) for n, r in zip(old, output_ratio))
         size = spread(output_size, dims)
         _check_fractional(name, x, window, size)
-        place = _drawn_places(x, _random_samples, size, window)
+        samples = _fractional_samples(x, _random_samples, dims)
+        place = fractional_max_pool_places(x, samples, size, window)
         out = _op['gather_planes'](x, place, dims=dims, node=f'FractionalMaxPool{dims}DBackward0')
         if return_indices: return _undone(out, single), _undone(place, single)
         return _undone(out, single)

@@ -75,10 +75,8 @@ class _Pruning:
             used = old if isinstance(old, PruningContainer) else PruningContainer(old)
             used._tensor_name = name
             used.add_pruning_method(method)
-            original = getattr(module, name + '_orig')
             default = getattr(module, name + '_mask')
-        else:
-            original, default = getattr(module, name), None
+        original = getattr(module, name)
         scores = original if importance_scores is None else importance_scores
         if scores.shape != original.shape:
             raise AssertionError(

@@ -9,7 +9,7 @@ __all__ = ['cumsum_plain', 'cumsum_rule', 'cumprod_plain', 'cumprod_rule', 'plac
 # %% ../../../nbs/ops/kernels/17_running.ipynb #88582995
 import numpy as np
 
-from ...arrays.numpy_backend import KERNELS
+from ...arrays.numpy_backend import KERNELS, xp
 from autograd_nb.ops.compiled import (
     AVAILABLE, FEW, SMALL, definition, example, fast_kernel, fits, in_rows, rule, value, warmed
 )
@@ -38,8 +38,11 @@ def cumprod(x, *, dim):
 @fast_kernel('cumprod', 'x')
 def cumprod_back(g, x, out, *, dim):
     "By division, where nothing is zero."
+    if not xp.on_host or not x.ndim or x.dtype.char not in 'fd' or not x.all():
+        return cumprod_rule(g, x, out, dim=dim)
     found = along('running_products_back', dim, g, x, out) if fits(out, least=FEW) else None
-    return cumprod_rule(g, x, out, dim=dim) if found is None or not out.all() else found
+    if found is not None: return found
+    return np.flip(np.add.accumulate(np.flip(g * out, dim), dim), dim) / x
 
 # %% ../../../nbs/ops/kernels/17_running.ipynb #bdcb80e9
 place_plain = definition('running_place')

@@ -622,3 +622,82 @@ def test_running_statistics_have_no_gradient(which, call):
         with t.no_grad():
             eval(f"F.{call}", dict(F=t.nn.functional, **given))
     assert words[0] == words[1]
+
+
+# What modules do besides computing ------------------------------------------------------------------------------
+
+LAZY = """
+class Scale(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.UninitializedParameter()
+"""
+SHAPED = LAZY + """
+    def initialize_parameters(self, x): self.weight.materialize(x.shape); self.weight.data.fill_(2.0)
+    def forward(self, x): return x * self.weight
+"""
+PER_SAMPLE = """
+from importlib import import_module
+call = import_module(torch.nn.__name__ + '.utils._per_sample_grad').call_for_per_sample_grads
+nn = torch.nn
+def show(m, x, **options):
+    y = call(m, **options)(x)
+    (y + 1).pow(2).sum().backward()
+    print(y.shape, *[p.grad_sample for p in m.parameters()], *[p.grad for p in m.parameters()])
+"""
+TRACKED = """
+from importlib import import_module
+t = import_module(torch.utils.__name__ + '.module_tracker').ModuleTracker()
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(1, 1), torch.nn.Sequential(torch.nn.Tanh())
+    def forward(self, x):
+        note()
+        return self.b(self.a(x))
+def note(*_): print(sorted(t.parents), t.is_bw)
+m = Model()
+m.b[0].register_forward_hook(note)
+"""
+BIAS = """
+from importlib import import_module
+bias = import_module(torch.nn.__name__ + '.attention.bias')
+F = torch.nn.functional
+q, k = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 5, 4)
+"""
+AT_WORK = {
+    "lazy of one's own": SHAPED + "m = Scale(); print(m.has_uninitialized_params(), m(torch.ones(2)), type(m.weight).__name__, hasattr(m, '_initialize_hook'))",
+    "lazy, loaded": SHAPED + "m = Scale(); m.load_state_dict({'weight': torch.ones(3)}); print(m.weight.shape)",
+    "lazy, without shapes": LAZY + "attempt(Scale(), torch.ones(2))",
+    "lazy, forgotten": LAZY + "    def initialize_parameters(self, x): pass\nattempt(Scale(), torch.ones(2))",
+    "lazy classes": "L = torch.nn.modules.lazy.LazyModuleMixin; print(issubclass(torch.nn.LazyLinear, L), issubclass(torch.nn.LazyConv2d, L), issubclass(torch.nn.LazyBatchNorm1d, L))",
+    "hooks of no parameter": "h = torch.nn.modules.module.register_module_parameter_registration_hook(lambda m, n, p: print(n))\ntry: torch.nn.Linear(1, 1, bias=False)\nfinally: h.remove()",
+    "buffer too early": "class M(torch.nn.Module):\n    def __init__(self): self.b = torch.nn.Buffer(torch.ones(1))\nattempt(M)",
+    "weights of convolutions": "m = torch.nn.utils.convert_conv2d_weight_memory_format(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.Conv3d(1, 1, 2)), torch.channels_last); print(m[0].weight.stride(), m[1].weight.stride())",
+    "weights of transposed ones": "m = torch.nn.utils.convert_conv3d_weight_memory_format(torch.nn.ConvTranspose3d(3, 4, 2), torch.channels_last_3d); print(m.weight.stride())",
+    "places of classes": "M = torch.nn.modules; print(M.activation.MultiheadAttention(4, 2).out_proj, M.linear.NonDynamicallyQuantizableLinear.__name__)",
+    "padding of convolutions": "print(torch.nn.Conv2d(1, 1, 3, padding=(1, 2))._reversed_padding_repeated_twice)",
+    "states of layers": "m = torch.nn.GRU(3, 4, 2, bidirectional=True, batch_first=True); print(m.get_expected_hidden_size(torch.ones(5, 6, 3), None), m.get_expected_hidden_size(torch.ones(5, 3), torch.tensor([3, 2])))",
+    "clusters of a batch of batches": "m = torch.nn.AdaptiveLogSoftmaxWithLoss(4, 8, [2]); attempt(m, torch.ones(2, 2, 4), torch.tensor([0, 1])); attempt(m, torch.ones(2, 4), torch.tensor(1)); attempt(m, torch.ones(2, 4), torch.tensor([1]))",
+    "channels of one dimension": "attempt(torch.feature_dropout, torch.ones(2), 0.5, True); x = torch.ones(2); attempt(torch.feature_dropout_, x, 0.5, True)",
+    "channels dealt out": "print(torch.native_channel_shuffle(torch.arange(8.0).reshape(1, 4, 1, 2), 2))",
+    "a gradient for each, linear": PER_SAMPLE + "show(nn.Linear(2, 3), torch.randn(4, 2)); show(nn.Linear(2, 3), torch.randn(4, 2), loss_reduction='mean')",
+    "a gradient for each, convolution": PER_SAMPLE + "show(nn.Conv2d(1, 2, 2), torch.randn(3, 1, 3, 3)); show(nn.Conv1d(2, 2, 2, groups=2), torch.randn(3, 2, 3))",
+    "a gradient for each, norm": PER_SAMPLE + "show(nn.LayerNorm(2), torch.randn(3, 2)); show(nn.GroupNorm(1, 2), torch.randn(3, 2, 2)); show(nn.InstanceNorm1d(2, affine=True), torch.randn(3, 2, 4))",
+    "a gradient for each, model": PER_SAMPLE + "show(nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 2), nn.Tanh()), torch.tensor([[0, 1], [2, 2]]))",
+    "a gradient for each, refused": PER_SAMPLE + "m = nn.Linear(2, 1); x = torch.ones(2, 2)\nattempt(call, print)\nattempt(lambda: call(m, batch_size='a'))\nattempt(lambda: call(m, batch_size=0))\nattempt(lambda: call(m, loss_reduction='x'))\nattempt(lambda: call(m)(5))\nattempt(lambda: call(nn.BatchNorm1d(2))(x))\nattempt(lambda: call(nn.Bilinear(1, 1, 1))(torch.ones(2, 1), torch.ones(3, 1)))",
+    "a gradient for each, twice": PER_SAMPLE + "m = nn.Linear(2, 1); show(m, torch.ones(2, 2)); attempt(show, m, torch.ones(2, 2))",
+    "modules being run": TRACKED + "with t:\n    y = m(torch.ones(1, 1, requires_grad=True)); y.register_hook(note); note(); y.sum().backward(); note()",
+    "modules, without a gradient": TRACKED + "with t: m(torch.ones(1, 1)).sum().backward(); note()",
+    "modules after a failure": TRACKED + "m.b = None\nwith t: attempt(m, torch.ones(1, 1)); note()",
+    "corners of masks": BIAS + "print(bias.causal_upper_left(3, 5), bias.causal_lower_right(3, 5), list(bias.CausalVariant)); attempt(bias.causal_upper_left, 3); attempt(bias.CausalBias, 5, 2, 3)",
+    "attention in a corner": BIAS + "print(F.scaled_dot_product_attention(q, k, k, attn_mask=bias.causal_upper_left(3, 5)), F.scaled_dot_product_attention(q, k, k, bias.causal_lower_right(3, 5)))\nattempt(lambda: F.scaled_dot_product_attention(q, k, k, attn_mask=bias.causal_upper_left(3, 5), is_causal=True))",
+    "mask and causal": BIAS + "m = torch.randn(3, 5) > -1\nfor mask in (m, torch.randn(3, 5), m[:, :1]): print(F.scaled_dot_product_attention(q, k, k, mask, is_causal=True))",
+    "mask and causal, refused": BIAS + "m = torch.zeros(3, 5)\nattempt(lambda: F.scaled_dot_product_attention(q[0], k[0], k[0], m, is_causal=True))\nattempt(lambda: F.scaled_dot_product_attention(q, k, k, m, 0.5, True))\nattempt(lambda: F.scaled_dot_product_attention(q, k, k, m.requires_grad_(), is_causal=True))",
+    "places that are no numbers": "for p in ('zeros', 'border', 'reflection'):\n    for a in (True, False): print(torch.nn.functional.grid_sample(torch.randn(1, 1, 2, 3), torch.tensor([[[[float('nan'), 0.0], [0.3, float('nan')], [float('inf'), 0.0]]]]), padding_mode=p, align_corners=a))",
+}
+
+
+@pytest.mark.parametrize("program", AT_WORK.values(), ids=AT_WORK)
+def test_modules_do_besides_computing_what_pytorch_s_do(program):
+    assert assert_same_output(program)

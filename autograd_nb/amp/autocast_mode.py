@@ -62,6 +62,8 @@ LONG = {
             'trace',
             'grid_sample',
             'view_as_complex',
+            'polar',
+            'stft',
             'complex_of',
             'ctc_loss',
             'lstsq',

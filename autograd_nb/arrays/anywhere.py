@@ -26,7 +26,7 @@ def kept_as(g, like, references=0):
     """The array `g`, if the caller holds all references to it but so many, and it lies in memory as
     `like` does; else a copy that does, row by row where `like` has gaps.
     """
-    if g.strides == like.strides and owns_alone(g, references + 1): return g
+    if g.strides == like.strides and owns_alone(g, references): return g
     if like.flags.c_contiguous: return copy_array(g)
     with on_device_of(g):
         out = library_of(g).empty_like(like, dtype=g.dtype)

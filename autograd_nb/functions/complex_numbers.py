@@ -14,6 +14,7 @@ from ..argument_types import warn_once
 from ..forms import forms
 from . import _op, into, transpose
 from ..graph.modes import LOCAL
+from ..layers.casting import castable
 from ..layers.conjugate_views import CONJUGATE_VIEWS, bits_of
 from ..layers.names import rename
 from ..transforms import BatchedArray, unwrapped
@@ -60,6 +61,7 @@ def _need_parts(first, second, function, *names):
         )
 
 @forms('function')
+@castable
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
     _need_parts(abs, angle, 'polar', 'abs', 'angle')

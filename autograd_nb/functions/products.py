@@ -61,6 +61,9 @@ def tensordot(a, b, dims=2, out=None):
     )
     inner = math.prod(a._array.shape[d] for d in da)
     sa, sb = [a._array.shape[d] for d in ra], [b._array.shape[d] for d in rb]
+    if not sa and not sb:
+        parts = (reshape(permute(x, d), inner) for x, d in ((a, da), (b, db)))
+        return into(out, F.dot(*parts).view(()))
     x = reshape(permute(a, ra + da), math.prod(sa), inner)
     y = reshape(permute(b, db + rb), inner, math.prod(sb))
     return into(out, reshape(F.mm(x, y), sa + sb))

@@ -17,6 +17,7 @@ from ..arrays.cupy_backend import library_of
 from ..arrays.dtypes import TYPE_NAMES
 from ..forms import forms
 from . import _name, expand, narrow, squeeze, transpose, unsqueeze
+from ..layers.casting import castable
 from ..layers.replay import constant_input
 from ..graph.node import WRAPPERS, tensor_like
 from ..graph.op import REGISTRY
@@ -154,6 +155,7 @@ def _check_signal(input, said):
 
 # %% ../../nbs/tensor/functions/30_spectrograms.ipynb #ba38ce4a
 @forms('function method')
+@castable
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,

@@ -7,9 +7,9 @@ __all__ = ['dropout', 'dropout_', 'alpha_dropout', 'alpha_dropout_', 'feature_al
            'cosine_embedding_loss', 'margin_ranking_loss', 'hinge_embedding_loss', 'triplet_margin_loss', 'kl_div',
            'convolution', 'batch_norm', 'instance_norm', 'layer_norm', 'group_norm', 'native_layer_norm',
            'native_batch_norm', 'native_group_norm', 'feature_dropout', 'feature_dropout_', 'native_dropout',
-           'embedding', 'embedding_bag', 'norm_except_dim', 'grid_sampler', 'affine_grid_generator', 'lstm_cell',
-           'gru_cell', 'rnn_tanh_cell', 'rnn_relu_cell', 'poisson_nll_loss', 'binary_cross_entropy_with_logits',
-           'ctc_loss']
+           'embedding', 'embedding_bag', 'norm_except_dim', 'grid_sampler', 'native_channel_shuffle',
+           'affine_grid_generator', 'lstm_cell', 'gru_cell', 'rnn_tanh_cell', 'rnn_relu_cell', 'poisson_nll_loss',
+           'binary_cross_entropy_with_logits', 'ctc_loss']
 
 # %% ../../nbs/nn/07_flat.ipynb #0ac96031
 import warnings
@@ -130,13 +130,18 @@ feature_alpha_dropout, feature_alpha_dropout_ = (
     _switched(_feature_alpha_dropout, True),
 )
 
+def _of_channels(input, p, train, in_place=False):
+    if input.dim() < 2:
+        raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
+    return _masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train, in_place)
+
 def feature_dropout(input, p, train):
     "Dropout of whole channels."
-    return _masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train)
+    return _of_channels(input, p, train)
 
 def feature_dropout_(input, p, train):
     "Dropout of whole channels, in place."
-    return _masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train, True)
+    return _of_channels(input, p, train, True)
 
 def native_dropout(input, p, train):
     "Dropout, and the mask of what was kept."
@@ -204,6 +209,10 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
         ('zeros', 'border', 'reflection')[padding_mode],
         align_corners,
     )
+
+def native_channel_shuffle(input, groups):
+    "`nn.functional.channel_shuffle`."
+    return channel_shuffle(input, groups)
 
 def affine_grid_generator(theta, size, align_corners):
     "`nn.functional.affine_grid`."

@@ -682,6 +682,7 @@ def brought_inside(v, n, padding_mode, align_corners):
             speed * (2 * as_numbers(even, v) - 1),
             where(extra + low / 2, span - extra + low / 2, even),
         )
+    v = where(v, 0.0, v == v)  # no number is the first pixel
     return clamp(v, min=0, max=n - 1), as_numbers((v > 0) & (v < n - 1), v) * speed
 
 def _cubic(t, far):

@@ -9,7 +9,7 @@ __all__ = []
 import sys as _sys
 
 from autograd_nb.nn.modules import (
-    activation, container, layers, loss, module, rnn, spatial, transformer, utils
+    activation, container, layers, lazy, loss, module, rnn, spatial, transformer, utils
 )
 from .module import Module
 from autograd_nb.nn.modules.container import (
@@ -71,6 +71,8 @@ for _module, _files in (
     # PyTorch's names of its files
     for _file in _files.split():
         _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module
+activation.MultiheadAttention = MultiheadAttention
+layers.NonDynamicallyQuantizableLinear = transformer.NonDynamicallyQuantizableLinear
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #c2841137
 for _names, _kinds in {

@@ -14,8 +14,9 @@ from ...arrays.topics import take_topics
 from ...creation import empty
 from ...graph.modes import no_grad
 from .. import functional as F, init
+from .lazy import LazyModuleMixin
 from .module import Module
-from ..parameter import Parameter, UninitializedParameter, is_lazy
+from ..parameter import Parameter, UninitializedParameter
 
 # %% ../../../nbs/nn/modules/03_layers.ipynb #6421ead7
 def _made(*size, dtype, device):
@@ -70,7 +71,7 @@ class Linear(Module):
         )
 
 # %% ../../../nbs/nn/modules/03_layers.ipynb #31052cb2
-class LazyLinear(Linear):
+class LazyLinear(LazyModuleMixin, Linear):
     "A `Linear` that finds out `in_features` at the first call."
 
     cls_to_become = Linear
@@ -80,18 +81,6 @@ class LazyLinear(Linear):
         self.out_features = out_features
         self.weight = UninitializedParameter(dtype=dtype, device=device)
         if bias: self.bias = UninitializedParameter(dtype=dtype, device=device)
-        self._load_hook = self._register_load_state_dict_pre_hook(self._take_shapes)
-        self._initialize_hook = self.register_forward_pre_hook(self._first_call)
-
-    def _take_shapes(self, state_dict, prefix, *rest):
-        for name, p in self._parameters.items():
-            given = state_dict.get(prefix + name)
-            if is_lazy(p) and given is not None and not is_lazy(given):
-                p.materialize(tuple(given.shape))
-
-    def has_uninitialized_params(self):
-        "True before the first call."
-        return any(map(is_lazy, self._parameters.values()))
 
     def initialize_parameters(self, input):
         "Take the number of features from the input."
@@ -101,13 +90,9 @@ class LazyLinear(Linear):
         if self.bias is not None: self.bias.materialize((self.out_features,))
         self.reset_parameters()
 
-    def _first_call(self, module, args):
-        self.initialize_parameters(*args)
-        if not self.in_features: self.in_features = self.weight.shape[1]
-        self._initialize_hook.remove()
-        self._load_hook.remove()
-        del self._initialize_hook, self._load_hook
-        self.__class__ = self.cls_to_become
+    def _infer_parameters(self, module, args, kwargs=None):
+        super()._infer_parameters(module, args, kwargs)
+        if not self.in_features: self.in_features = self.weight.shape[1]  # as in the state loaded
 
     def reset_parameters(self):
         if self.in_features: super().reset_parameters()

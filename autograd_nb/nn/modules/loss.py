@@ -475,6 +475,21 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 # %% ../../../nbs/nn/modules/05_loss.ipynb #0b373cf1
 _ASM = namedtuple('_ASMoutput', ['output', 'loss'])
 
+def _batch_of(input, target):
+    "Both as a batch. Raises RuntimeError where they do not fit together."
+    x, t = (v if target.dim() else v.unsqueeze(0) for v in (input, target))
+    if target.dim() > 1:
+        raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
+    if len(x) != len(t):
+        raise RuntimeError('Input and target should have the same size in the batch dimension.')
+    if x.dim() != 2:
+        raise RuntimeError(
+            f'{target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but'
+            f' found inputs with size {input.shape}'
+        )
+    return x, t
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #355c72df
 class _Clusters:
     "The layer at work."
 
@@ -486,15 +501,7 @@ class _Clusters:
             second.reset_parameters()
 
     def forward(self, input, target):
-        single = target.dim() == 0
-        x, t = (input.unsqueeze(0), target.unsqueeze(0)) if single else (input, target)
-        if not single:
-            if target.dim() != 1:
-                raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
-            if input.shape[0] != target.shape[0]:
-                raise RuntimeError(
-                    'Input and target should have the same size in the batch dimension.'
-                )
+        x, t = _batch_of(input, target)
         if len(t) and (int(t.min()) < 0 or int(t.max()) >= self.n_classes):
             raise RuntimeError(
                 f'Target values should be in [0, {self.n_classes - 1}], but values in range'
@@ -517,7 +524,7 @@ class _Clusters:
                 )
         output = cat(parts)[cat(rows).argsort()]
         loss = (-output).mean()
-        return _ASM(output.squeeze(0) if single else output, loss)
+        return _ASM(output if target.dim() else output.squeeze(0), loss)
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #a4c4dabf
 class _AllClasses:

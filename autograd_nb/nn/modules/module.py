@@ -640,11 +640,12 @@ class BackwardHooks:
         _choose_backward_hooks(self, False, 'on a single Module')
         return attach(self._backward_hooks, hook)
 
-# %% ../../../nbs/nn/modules/01_module.ipynb #90f3c405
+# %% ../../../nbs/nn/modules/01_module.ipynb #4e01ef49
 def _wrong_kind(value, what, name, wanted):
     "PyTorch's error for a value that may not be assigned where something else is registered."
     return TypeError(f"cannot assign '{typename(value)}' as {what} '{name}' ({wanted})")
 
+# %% ../../../nbs/nn/modules/01_module.ipynb #90f3c405
 class Assignment:
     "Attributes that register what they are given."
 
@@ -679,6 +680,8 @@ class Assignment:
             lasting = name not in self._non_persistent_buffers_set
             if isinstance(value, Buffer): lasting = value.persistent
             self.register_buffer(name, value, lasting)
+        elif buffers is None and isinstance(value, Buffer):
+            raise AttributeError('cannot assign buffer before Module.__init__() call')
         else:
             object.__setattr__(self, name, value)
 
@@ -749,7 +752,8 @@ class Registration:
                     f" created explicitly. To express '{name}' as a function of another Tensor,"
                     " compute the value in the forward() method."
                 )
-        self._parameters[name] = EVERYWHERE.settled('parameters', self, name, param)
+            param = EVERYWHERE.settled('parameters', self, name, param)
+        self._parameters[name] = param
 
     def register_buffer(self, name, tensor, persistent=True):
         """Add a tensor that belongs to the module's state without being trained. `persistent`:

@@ -544,6 +544,12 @@ class _RNNChecks:
         if tuple(h.shape) != wanted:
             raise RuntimeError(message.format(wanted, list(h.shape)))
 
+    def get_expected_hidden_size(self, input, batch_sizes=None):
+        "The shape of the memories for an input."
+        n = input.shape[not self.batch_first] if batch_sizes is None else int(batch_sizes[0])
+        width = self.proj_size or self.hidden_size
+        return self.num_layers * (1 + self.bidirectional), n, width
+
     def permute_hidden(self, hx, permutation):
         return hx if permutation is None else self._each(hx, lambda h: h[:, permutation])
 

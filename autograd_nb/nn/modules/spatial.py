@@ -30,6 +30,7 @@ from .. import functional as F, init
 from .activation import REQUIRED, storing
 # `nn.modules.normalization` has all norms
 from .layers import LayerNorm, RMSNorm  # noqa: F401
+from .lazy import LazyModuleMixin
 from .module import Module
 from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from ..spatial import spread
@@ -76,7 +77,7 @@ class _ConvNd(Module):
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #4e22785d
 def _by_side(padding, dilation, window):
     "How much to pad on each side, from the last dimension to the first, as `pad` wants it."
-    if not isinstance(padding, str): return [p for p in reversed(padding) for _ in range(2)]
+    if not isinstance(padding, str): return tuple(p for p in reversed(padding) for _ in range(2))
     total = [d * (k - 1) if padding == 'same' else 0 for d, k in zip(dilation, window)]
     return [v for t in reversed(total) for v in (t // 2, t - t // 2)]
 
@@ -1001,45 +1002,10 @@ class GroupNorm(Module):
         )
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #5764d715
-class _LazyMixin:
-    """A layer whose parameters get their shapes from the first input. `cls_to_become`: what it is
-    afterwards.
-    """
+class _LazyMixin(LazyModuleMixin):
+    "A lazy layer whose first values wait for `size_name`."
 
-    cls_to_become, size_name = None, 'in_channels'
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)
-        self._initialize_hook = self.register_forward_pre_hook(
-            self._infer_parameters, with_kwargs=True
-        )
-
-    def _lazy_load_hook(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ):
-        for name, p in [*self._parameters.items(), *self._buffers.items()]:
-            key = prefix + name
-            if key in state_dict and isinstance(p, (UninitializedParameter, UninitializedBuffer)):
-                given = state_dict[key]
-                if not isinstance(given, (UninitializedParameter, UninitializedBuffer)):
-                    p.materialize(tuple(given.shape))
-
-    def has_uninitialized_params(self):
-        "True before the first call."
-        return any(
-            isinstance(p, (UninitializedParameter, UninitializedBuffer))
-            for p in [*self._parameters.values(), *self._buffers.values()]
-        )
-
-    def _infer_parameters(self, module, args, kwargs=None):
-        self.initialize_parameters(*args, **(kwargs or {}))
-        if self.has_uninitialized_params():
-            raise RuntimeError(f'module {self._get_name()} has not been fully initialized')
-        self._initialize_hook.remove()
-        self._load_hook.remove()
-        del self._initialize_hook, self._load_hook
-        if self.cls_to_become is not None: self.__class__ = self.cls_to_become
+    size_name = 'in_channels'
 
     def reset_parameters(self):
         if not self.has_uninitialized_params() and getattr(self, self.size_name):

@@ -7,11 +7,14 @@ __all__ = []
 
 # %% ../../../nbs/nn/utils/00_package.ipynb #a4aac0b8
 from . import clip_grad, convert_parameters, stateless
-from . import fusion, parametrizations, parametrize, prune, rnn
+from . import fusion, memory_format, parametrizations, parametrize, prune, rnn
 from autograd_nb.nn.utils.fusion import (
     fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
 )
 from .initialisation import skip_init
+from autograd_nb.nn.utils.memory_format import (
+    convert_conv2d_weight_memory_format, convert_conv3d_weight_memory_format
+)
 from autograd_nb.nn.utils.parametrizations import (
     hooked_spectral_norm as spectral_norm, hooked_weight_norm as weight_norm, remove_spectral_norm,
     remove_weight_norm

@@ -22,7 +22,7 @@ from .arrays.cupy_backend import Device, device_xp, generator_of, is_on_device
 from .arrays.numpy_backend import copy_in_order
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
-    get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
+    finfo, get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
 )
 from .arrays.random import F4, F8, I8, default_generator, fma
 from . import functions
@@ -176,6 +176,11 @@ _OF_ARRAYS = (
 
 BUFFERS = bytearray, memoryview, Array  # of numbers, one by one
 
+_FOREIGN_ORDER = (
+    'given numpy array has byte order different from the native byte order. Conversion between byte'
+    ' orders is currently not supported.'
+)
+
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
     if data.__class__ is float and dtype is None:  # what programs on scalars give most
@@ -183,6 +188,7 @@ def _array_of(data, dtype):
     if isinstance(data, TensorBase): data = data._array
     if is_on_device(data): return data.astype(dtype.numpy if dtype else data.dtype)
     if isinstance(data, (np.ndarray, np.generic)):
+        if not data.dtype.isnative: raise ValueError(_FOREIGN_ORDER)
         return np.array(data, dtype.numpy if dtype else from_numpy_dtype(data.dtype).numpy)
     if isinstance(data, BUFFERS): data = list(data)
     if isinstance(data, (list, tuple)) and data and type(data[0]) is np.ndarray:
@@ -387,15 +393,20 @@ def from_numpy(array):
             ' copy of your array  with array.copy().)'
         )
     if array.dtype.byteorder not in '=|' and array.dtype != native:
-        raise ValueError(
-            "given numpy array has byte order different from the native byte order. Conversion"
-            " between byte orders is currently not supported."
-        )
+        raise ValueError(_FOREIGN_ORDER)
     return tensor_like(array.view(native) if array.dtype is not native else array)
 
 # %% ../nbs/tensor/04_creation.ipynb #ddc3bd14
-def from_dlpack(ext):
-    "A tensor that shares the memory of any object speaking the DLPack protocol."
+def from_dlpack(ext, *, device=None, copy=None):
+    """A tensor that shares the memory of any object speaking the DLPack protocol; with `copy`, or
+    on another `device`, one of its own.
+    """
+    if copy or device is not None:
+        shared = from_dlpack(ext)
+        placed = shared if device is None else shared.to(device)
+        if placed is not shared and copy is False:
+            raise ValueError('cannot move DLPack tensor to another device without copying')
+        return placed.clone() if copy and placed is shared else placed
     if isinstance(ext, TensorBase): return tensor_like(ext.detach()._array)
     # memory of a GPU
     if hasattr(ext, '__dlpack_device__') and int(ext.__dlpack_device__()[0]) == 2:
@@ -1046,7 +1057,12 @@ def randperm(
     if whole and n > np.iinfo(dtype.numpy).max + 1:
         name = dtype.name
         raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
-    if requires_grad and not dtype.is_floating_point:
+    if dtype.is_floating_point:  # up to here each whole number is among them
+        most = int(2 / finfo(dtype).eps) + 1
+        if n > most:
+            name = TYPE_NAMES.get(dtype.name, dtype.name)
+            raise RuntimeError(f'n cannot be greater than {most} for {name} type.')
+    elif requires_grad:
         raise RuntimeError('Only Tensors of floating point and complex dtype can require gradients')
     no_out(out)
 

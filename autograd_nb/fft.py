@@ -58,16 +58,32 @@ def _which(input, s, dim):
     n = input._array.ndim
     if isinstance(s, int): s = (s,)
     if dim is None:
+        if s is not None and len(s) > n:
+            raise RuntimeError(
+                f'Got shape with {len(s)} values but input tensor only has {n} dimensions.'
+            )
         dims = tuple(range(n)) if s is None else tuple(range(n - len(s), n))
     else:
-        if not n:
-            first = dim[0] if isinstance(dim, (tuple, list)) else dim
-            raise IndexError(f'Dimension specified as {first} but tensor has no dimensions')
-        dims = tuple(dim_of(d, n) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
+        if not isinstance(dim, (tuple, list)): dim = (dim,)
+        if dim and not n:
+            raise IndexError(f'Dimension specified as {dim[0]} but tensor has no dimensions')
+        dims = tuple(dim_of(d, n) for d in dim)
     if len(set(dims)) != len(dims): raise RuntimeError('FFT dims must be unique')
     if s is not None and len(s) != len(dims):
         raise RuntimeError('When given, dim and shape arguments must have the same length')
     return [None] * len(dims) if s is None else [None if k == -1 else k for k in s], dims
+
+def _length(input, n, dim):
+    "The sizes for a transform over one dimension, of `n` numbers or of as many as there are."
+    if n is None: return None
+    if n == -1:  # which stands for as many as there are only among several sizes
+        _which(input, None, dim)
+        raise RuntimeError('Invalid number of data points (-1) specified')
+    return (n,)
+
+def _need_axis(dims, name):
+    "Raise PyTorch's error for real transforms over no dimension."
+    if not dims: raise RuntimeError(f'{name} must transform at least one axis')
 
 # %% ../nbs/tensor/08_fft.ipynb #a7a1505f
 def _transform(input, s, dim, norm, forward, out=None):
@@ -90,12 +106,12 @@ def _transform(input, s, dim, norm, forward, out=None):
 # %% ../nbs/tensor/08_fft.ipynb #c5b72694
 def fft(input, n=None, dim=-1, norm=None, *, out=None):
     "The discrete Fourier transform along `dim`."
-    made = _transform(input, None if n is None else (n,), dim, norm, True)
+    made = _transform(input, _length(input, n, dim), dim, norm, True)
     return into(out, made if input.is_complex() else rename(made, 'FftR2CBackward0'))
 
 def ifft(input, n=None, dim=-1, norm=None, *, out=None):
     "The inverse of `fft`."
-    made = _transform(input, None if n is None else (n,), dim, norm, False)
+    made = _transform(input, _length(input, n, dim), dim, norm, False)
     return into(out, made if input.is_complex() else rename(made, 'ConjBackward0', pictured=False))
 
 def fft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
@@ -126,6 +142,7 @@ def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The transform of a real signal, the redundant half of the last transformed dimension left out."
     _need_real(input, 'rfftn')
     sizes, dims = _which(input, s, dim)
+    _need_axis(dims, 'rfftn')
     x = as_real(input)
     for n, d in zip(sizes, dims):
         x = resized(x, n, d)
@@ -143,6 +160,7 @@ def irfftn(input, s=None, dim=None, norm=None, *, out=None):
     where it is odd.
     """
     sizes, dims = _which(input, s, dim)
+    _need_axis(dims, 'irfftn')
     x = as_complex(input)
     last = dims[-1]
     n = sizes[-1] if sizes[-1] is not None else 2 * (x._array.shape[last] - 1)
@@ -159,11 +177,11 @@ def irfftn(input, s=None, dim=None, norm=None, *, out=None):
 def rfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The non-negative frequencies of a real signal."
     _need_real(input, 'rfft')
-    return into(out, rfftn(input, None if n is None else (n,), (dim,), norm))
+    return into(out, rfftn(input, _length(input, n, dim), (dim,), norm))
 
 def irfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The real signal with the given non-negative frequencies."
-    return into(out, irfftn(input, None if n is None else (n,), (dim,), norm))
+    return into(out, irfftn(input, _length(input, n, dim), (dim,), norm))
 
 def rfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
     "`rfftn` over two dimensions."
@@ -199,10 +217,10 @@ def hfftn(input, s=None, dim=None, norm=None, *, out=None):
 
 def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The inverse of `hfftn`."
-    _need_real(input, 'ihfftn')
     _norm(norm)
     sizes, dims = _which(input, s, dim)
-    if not dims: raise RuntimeError('ihfftn must transform at least one axis')
+    _need_axis(dims, 'ihfftn')
+    _need_real(input, 'ihfftn')
     for n, d in zip(sizes, dims): input = resized(input, n, d)
     made = ihfft(input, None, dims[-1], norm)
     return into(out, ifftn(made, None, dims[:-1], norm) if dims[:-1] else made)
@@ -227,15 +245,30 @@ def made(array, dtype, device, requires_grad):
         array, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
     )
 
+def _frequencies(name, bins, n, d, dtype, out):
+    "The numbers of the bins for `n` samples, made frequencies, and the dtype that they shall have."
+    n = F.as_int(n, f'fft_{name}', 'n', 1)
+    if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
+    dtype = dtype or (get_default_dtype() if out is None else out.dtype)
+    if dtype.category in ('bool', 'int'):
+        raise RuntimeError(f'{name} requires a floating point or complex dtype')
+    if dtype.is_complex:
+        kind = TYPE_NAMES[dtype.name]
+        raise NotImplementedError(f'"arange_cpu" not implemented for \'{kind}\'')
+    with np.errstate(divide='ignore', invalid='ignore'):
+        return bins(n) / np.float64(n * d), dtype
+
 def fftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `fft`, for samples `d` apart."
-    if out is not None: dtype = dtype or out.dtype
-    return into(out, made(np.fft.fftfreq(n, d), dtype, device, requires_grad), 'arange')
+    bins, dtype = _frequencies(
+        'fftfreq', lambda n: np.fft.ifftshift(np.arange(-(n // 2), n - n // 2)), n, d, dtype, out
+    )
+    return into(out, made(bins, dtype, device, requires_grad), 'arange')
 
 def rfftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `rfft`, for samples `d` apart."
-    if out is not None: dtype = dtype or out.dtype
-    return into(out, made(np.fft.rfftfreq(n, d), dtype, device, requires_grad), 'arange')
+    bins, dtype = _frequencies('rfftfreq', lambda n: np.arange(n // 2 + 1), n, d, dtype, out)
+    return into(out, made(bins, dtype, device, requires_grad), 'arange')
 
 def fftshift(input, dim=None):
     "The zero frequency moved to the middle."

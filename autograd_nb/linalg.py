@@ -6,12 +6,12 @@
 __all__ = ['MEANT', 'return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slogdet', 'return_logabsdet', 'return_qr',
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
            'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'followed', 'need_matrix',
-           'refuse_kernel', 'need_floating', 'one_triangle', 'mirrored', 'inv', 'inv_ex', 'solve', 'solve_ex',
-           'solve_triangular', 'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr',
-           'lu', 'in_columns', 'lu_factor_ex', 'lu_factor', 'lu_solve', 'lu_unpack', 'reflector', 'householder_product',
-           'ldl_factor_ex', 'ldl_factor', 'ldl_solve', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals',
-           'vector_norm', 'matrix_norm', 'norm', 'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot',
-           'cross', 'vecdot', 'diagonal', 'vander', 'tensorinv', 'tensorsolve']
+           'refuse_kernel', 'need_floating', 'one_triangle', 'mirrored', 'inv', 'inv_ex', 'need_system', 'solve',
+           'solve_ex', 'solve_triangular', 'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex',
+           'adjoint', 'qr', 'lu', 'in_columns', 'lu_factor_ex', 'lu_factor', 'lu_solve', 'lu_unpack', 'reflector',
+           'householder_product', 'ldl_factor_ex', 'ldl_factor', 'ldl_solve', 'eigh', 'eigvalsh', 'eig', 'eigvals',
+           'svd', 'svdvals', 'check_wider', 'vector_norm', 'matrix_norm', 'norm', 'cond', 'matrix_rank', 'matrix_exp',
+           'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal', 'vander', 'tensorinv', 'tensorsolve']
 
 # %% ../nbs/tensor/05_linalg.ipynb #0cf9c7f4
 import builtins
@@ -21,7 +21,7 @@ import numpy as np
 from . import functions as F
 from .arrays import lapack
 from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_device_of
-from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, promote_types
+from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, c_name, promote_types
 from .arrays.numpy_backend import CONSTANTS
 from .forms import forms
 from .functions import _op, _pair, cast, dim_of, into, matmul, need_tensor
@@ -162,10 +162,39 @@ def inv_ex(A, *, check_errors=False, out=None):
         out, return_inv_ex(tensor_like(library_of(A._array).full_like(A._array, np.nan)), info)
     )
 
+# %% ../nbs/tensor/05_linalg.ipynb #126f36f9
 def _is_vector(A, B):
     "Whether PyTorch takes `B` as one vector per matrix of `A` rather than as matrices."
     a, b = A._array.shape, B._array.shape
     return len(b) == 1 or len(a) - 1 == len(b) and a[:-1] == b
+
+def _need_equation(A, B, left, name):
+    "Raise PyTorch's errors unless the sizes of `A` and `B` fit `A @ X = B` (or `X @ A = B`)."
+    if B._array.ndim < 2:
+        raise RuntimeError(f'{name}: The input tensor B must have at least 2 dimensions.')
+    (m, n), (rows, columns) = A._array.shape[-2:], B._array.shape[-2:]
+    if (rows if left else columns) != n:
+        raise RuntimeError(
+            f'{name}: Incompatible shapes of A and B for the equation'
+            f' {"AX" if left else "XA"} = B ({m}x{n} and {rows}x{columns})'
+        )
+
+def need_system(B, A, name):
+    "Raise PyTorch's errors, in the words of its older functions, unless `A @ X = B` makes sense."
+    F.one_dtype(
+        'Expected b and A to have the same dtype, but found b of type {} and A of type {} instead.',
+        B, A,
+    )
+    (m, n), (rows, columns) = A._array.shape[-2:], B._array.shape[-2:]
+    if m != n:
+        raise RuntimeError(
+            f'A must be batches of square matrices, but they are {m} by {n} matrices'
+        )
+    if rows != n:
+        raise RuntimeError(
+            f'Incompatible matrix sizes for {name}: each A matrix is {m} by {n} but each b matrix'
+            f' is {rows} by {columns}'
+        )
 
 # %% ../nbs/tensor/05_linalg.ipynb #2de325ab
 @recorded_as('LinalgSolveExBackward0')
@@ -180,24 +209,12 @@ def solve(A, B, *, left=True, out=None):
             'linalg.solve: Expected A and B to have the same dtype, but found A of type'
             f' {F._type_name(A)} and B of type {F._type_name(B)} instead'
         )
-    if _is_vector(A, B) and left:
-        if A._array.shape[-1] != B._array.shape[-1]:
-            raise RuntimeError(
-                'linalg.solve: Incompatible shapes of A and B for the equation AX = B'
-                f' ({A._array.shape[-2]}x{A._array.shape[-1]} and {B._array.shape[-1]}x1)'
-            )
-        x = F.squeeze(_op['solve'](A, F.unsqueeze(B, -1)), -1)
-    elif not left:
-        if A._array.shape[-1] != B._array.shape[-1]:
-            raise RuntimeError(
-                'linalg.solve: Incompatible shapes of A and B for the equation XA = B'
-                f' ({A._array.shape[-2]}x{A._array.shape[-1]} and'
-                f' {B._array.shape[-2]}x{B._array.shape[-1]})'
-            )
-        x = F.transpose(_op['solve'](F.transpose(A, -2, -1), F.transpose(B, -2, -1)), -2, -1)
-    else:
-        x = _op['solve'](A, B)
-    return into(out, x)
+    vector = _is_vector(A, B)
+    if vector: B = F.unsqueeze(B, -1)
+    _need_equation(A, B, left, 'linalg.solve')
+    if left: x = _op['solve'](A, B)
+    else: x = F.transpose(_op['solve'](F.transpose(A, -2, -1), F.transpose(B, -2, -1)), -2, -1)
+    return into(out, F.squeeze(x, -1) if vector else x)
 
 @recorded_as('LinalgSolveExBackward0')
 def solve_ex(A, B, *, left=True, check_errors=False, out=None):
@@ -244,6 +261,12 @@ def lstsq(A, B, rcond=None, *, driver=None, out=None):
     if A._array.ndim < 2:
         raise RuntimeError('torch.linalg.lstsq: input must have at least 2 dimensions.')
     need_matrix(A, 'torch.linalg.lstsq')
+    if not B._array.ndim:
+        raise RuntimeError('torch.linalg.lstsq: other must have at least 1 dimension.')
+    F.one_dtype(
+        'torch.linalg.lstsq: Expected input and other to have the same dtype, but got input\'s'
+        " dtype {} and other's dtype {}", A, B,
+    )
     vector = _is_vector(A, B)
     b = F.unsqueeze(B, -1) if vector else B
     m, n = A._array.shape[-2:]
@@ -298,13 +321,19 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
             ' more dimensions of float, double, cfloat or cdouble types'
         )
     need_matrix(A, 'linalg.pinv')
-    rtol, atol = (
-        v.item() if isinstance(v, TensorBase) else v
-        for v in (rcond if rtol is None else rtol, atol)
-    )
-    return into(
-        out, _op['pinv'](A, rtol=rtol, atol=atol or 0.0, hermitian=builtins.bool(hermitian))
-    )
+    rtol = _tolerance(rcond if rtol is None else rtol, 'pinv', 'rtol')
+    atol = _tolerance(0.0 if atol is None else atol, 'pinv', 'atol')
+    return into(out, _op['pinv'](A, rtol=rtol, atol=atol, hermitian=builtins.bool(hermitian)))
+
+def _tolerance(limit, name, kind):
+    "A tolerance that the function called `name` was given, of one number or one for each matrix."
+    if not isinstance(limit, TensorBase): return limit
+    if limit._array.dtype.kind == 'c':
+        raise RuntimeError(
+            f'torch.linalg.{name}: {kind} tensor of complex type is not supported. Got'
+            f' {F._type_name(limit)}'
+        )
+    return limit._array if limit._array.ndim else limit.item()
 
 # %% ../nbs/tensor/05_linalg.ipynb #0b427f1c
 @forms('function method')
@@ -365,7 +394,7 @@ def lu(A, *, pivot=True, out=None):
     "Permutation, lower and upper triangular factor: `A = P @ L @ U`."
     need_matrix(A, 'linalg.lu')
     if not pivot:
-        raise RuntimeError('linalg.lu: LU without pivoting is not implemented on the CPU')
+        raise RuntimeError('linalg.lu_factor: LU without pivoting is not implemented on the CPU')
     return into(out, return_lu(*_op['plu'](A)))
 
 # %% ../nbs/tensor/05_linalg.ipynb #40ac6a1d
@@ -427,6 +456,12 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     )
     if pivots._array.dtype != np.int32:
         raise RuntimeError('linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32')
+    if pivots._array.shape[-1:] != LU._array.shape[-1:]:
+        raise RuntimeError(
+            'linalg.lu_solve: Number of pivots per batch should be same as the dimension of the'
+            ' matrix'
+        )
+    _need_equation(LU, B, left, 'linalg.lu_solve')
     P = cast(_op['exchanged'](pivots, count=LU._array.shape[-1]), FROM_NUMPY[LU._array.dtype])
     if not left:
         return into(
@@ -457,11 +492,24 @@ def _lu_transposed(LU, P, B):
 @forms('function')
 @recorded_as('LuUnpackBackward0')
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
-    "P, L and U from the compact form of `lu_factor`."
+    """P, L and U from the compact form of `lu_factor`; what is not to be unpacked comes back empty.
+    """
     if out is not None: return into(out, lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots))
+    if unpack_pivots and LU_pivots._array.dtype != np.int32:
+        raise RuntimeError(
+            'torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.'
+            '\nNote: this function is intended to be used with the output produced by'
+            ' torch.linalg.lu_factor'
+        )
     m, n = LU_data._array.shape[-2:]
     k = builtins.min(m, n)
-    P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
+    empty = LU_data.new_empty(0)
+    P = (
+        cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
+        if unpack_pivots
+        else empty
+    )
+    if not unpack_data: return return_lu_unpack(P, empty, LU_data.new_empty(0))
     ones = library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype)
     L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + constant_input(tensor_like(ones))
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
@@ -563,17 +611,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False, out=None):
         raise RuntimeError(
             f'torch.linalg.ldl_solve: Expected pivots to be integers. Got {F._type_name(pivots)}'
         )
-    if LD._array.dtype != B._array.dtype:
-        raise RuntimeError(
-            f'torch.linalg.ldl_solve: LD dtype {F._type_name(LD)} does not match b dtype'
-            f' {F._type_name(B)}'
-        )
-    if LD._array.shape[-1] != B._array.shape[-2]:
-        raise RuntimeError(
-            'torch.linalg.ldl_solve: Incompatible shapes of A and B for the equation AX = B'
-            f' ({LD._array.shape[-2]}x{LD._array.shape[-1]} and'
-            f' {B._array.shape[-2]}x{B._array.shape[-1]})'
-        )
+    need_system(B, LD, 'torch.linalg.ldl_solve')
     return into(
         out,
         _op['ldl_solved'](LD.detach(), pivots, B.detach(), hermitian=hermitian and B.is_complex()),
@@ -633,7 +671,7 @@ def svdvals(A, *, driver=None, out=None):
 # %% ../nbs/tensor/05_linalg.ipynb #5ab7e358
 def _dims(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim
 
-def _check_wider(x, dtype, name):
+def check_wider(x, dtype, name):
     "Raise PyTorch's error for a `dtype` that cannot hold the numbers of `x`."
     given = FROM_NUMPY[x._array.dtype]
     asked = TYPE_NAMES.get(dtype.name, dtype.name)
@@ -655,7 +693,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
     need_floating(x, 'linalg.vector_norm')
     if isinstance(ord, str):
         raise argument_error('linalg_vector_norm', 'ord', 'Number', type(ord).__name__)
-    if dtype is not None: _check_wider(x, dtype, 'linalg.vector_norm')
+    if dtype is not None: check_wider(x, dtype, 'linalg.vector_norm')
     return into(
         out, _op['vector_norm'](cast(x, dtype), ord=float(ord), dim=_dims(dim), keepdim=keepdim)
     )
@@ -669,22 +707,26 @@ def matrix_norm(A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None, out=No
             'linalg.matrix_norm: The input tensor A must have at least 2 dimensions.'
         )
     need_floating(A, 'linalg.matrix_norm')
+    if dtype is not None: check_wider(A, dtype, 'linalg.matrix_norm')
     A = cast(A, dtype)
+    if ord not in ('fro', 'nuc', 1, -1, 2, -2, math.inf, -math.inf):
+        raise RuntimeError(f'linalg.matrix_norm: Order {ord} not supported.')
     if len(dim) != 2:
-        raise RuntimeError(f'linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim)}')
+        raise RuntimeError(
+            f'linalg.matrix_norm: dim must be a 2-tuple. Got {", ".join(map(str, dim))}'
+        )
     r, c = (dim_of(d, A._array.ndim) for d in dim)
     if r == c:
         raise RuntimeError(f'linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})')
     if ord == 'fro':
         return into(out, _op['vector_norm'](A, ord=2.0, dim=(r, c), keepdim=keepdim))
     if ord in ('nuc', 2, -2):
+        need_matrix(A, 'linalg.matrix_norm')
         s = _op['svdvals'](F.movedim(A, (r, c), (-2, -1)))
         x = F.sum(s, -1) if ord == 'nuc' else _extreme(s, ord, -1)
         if keepdim:
             for d in sorted((r, c)): x = F.unsqueeze(x, d)
         return into(out, x)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise RuntimeError(f'linalg.matrix_norm: Order {ord} not supported.')
     first, second = (r, c) if builtins.abs(ord) == 1 else (c, r)
     x = _op['vector_norm'](A, ord=1.0, dim=first, keepdim=keepdim)
     return into(out, _extreme(x, ord, second - (not keepdim and second > first), keepdim))
@@ -700,6 +742,10 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None, out=None):
     need_tensor(A, 'linalg_norm', 'A')
     if out is not None: return into(out, norm(A, ord, dim, keepdim, dtype=dtype))
     dim = _dims(dim)
+    if isinstance(dim, tuple) and len(dim) not in (1, 2):
+        raise RuntimeError(
+            f'linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}'
+        )
     if ord is dtype is None and keepdim.__class__ is bool and A._array.dtype in CONSTANTS:
         return _op['vector_norm'](A, ord=2.0, dim=dim, keepdim=keepdim)
     if ord is None: return vector_norm(A, 2, dim, keepdim, dtype=dtype)
@@ -708,16 +754,20 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None, out=None):
             'linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got'
             f' {A._array.ndim}D.'
         )
-    if isinstance(dim, tuple) and len(dim) == 2 or dim is None and A._array.ndim == 2:
+    of_matrices = A._array.ndim == 2 if dim is None else isinstance(dim, tuple) and len(dim) == 2
+    if of_matrices or isinstance(ord, str):
+        if isinstance(dim, int): dim = (dim,)
         return matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype)
     return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 def cond(A, p=None, *, out=None):
     "The condition number in the norm `p` (2 if None)."
     need_matrix(A, 'linalg.cond', p not in (None, 2, -2))
+    if p not in (None, 'fro', 'nuc', 1, -1, 2, -2, math.inf, -math.inf):
+        raise RuntimeError(f'linalg.cond got an invalid norm type: {p}')
+    if not A._array.size: return into(out, A.new_zeros(A._array.shape[:-2], dtype=A.real.dtype))
     if p in (None, 2, -2):
         s = svdvals(A)
-        if not s._array.shape[-1]: return into(out, s.new_zeros(s.shape[:-1]))
         top, low = F.select(s, -1, 0), F.select(s, -1, -1)
         made = low / top if p == -2 else top / low
         return into(out, rename(made, 'SqueezeBackward1', pictured=False))
@@ -737,23 +787,21 @@ def cond(A, p=None, *, out=None):
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The number of singular values above the larger of `atol` and `rtol` times the largest."
     need_matrix(A, 'linalg.matrix_rank')
+    atol, rtol = _tolerance(atol, 'matrix_rank', 'atol'), _tolerance(rtol, 'matrix_rank', 'rtol')
+    if tol is not None: atol, rtol = _tolerance(tol, 'matrix_rank', 'atol'), 0.0
     s = (
         np.abs(np.linalg.eigvalsh(A._array))
         if hermitian
         else np.linalg.svd(A._array, compute_uv=False)
     )
-
-    def value(v):
-        return v._array if isinstance(v, TensorBase) else np.asarray(0.0 if v is None else v)
-
-    if tol is not None: atol, rtol = tol, 0.0
+    atol = np.asarray(0.0 if atol is None else atol)
     if rtol is None:
         rtol = (
-            np.finfo(A._array.dtype).eps * builtins.max(A._array.shape[-2:])
-            if atol is None or not (value(atol) > 0).any()
-            else 0.0
+            0.0
+            if (atol > 0).any()
+            else np.finfo(A._array.dtype).eps * builtins.max(A._array.shape[-2:])
         )
-    limit = np.maximum(value(atol), value(rtol) * np.max(s, -1, initial=0))
+    limit = np.maximum(atol, np.asarray(rtol) * np.max(s, -1, initial=0))
     return into(out, tensor_like(np.asarray((s > limit[..., None]).sum(-1))))
 
 # %% ../nbs/tensor/05_linalg.ipynb #d34aeafb
@@ -805,6 +853,11 @@ def multi_dot(tensors, *, out=None):
                 f'multi_dot(): tensors {k} and {k + 1} with shapes {shapes[0]} and {shapes[1]}'
                 ' cannot be multiplied'
             )
+    for k, v in enumerate(x):
+        F.one_dtype(
+            'multi_dot(): all tensors must have be the same dtype but tensor 0 is {} and tensor'
+            f' {k} {{}}', x[0], v, name=lambda t: c_name(t._array),
+        )
     first, last = x[0]._array.ndim == 1, x[-1]._array.ndim == 1
     if first: x[0] = F.unsqueeze(x[0], 0)
     if last: x[-1] = F.unsqueeze(x[-1], -1)
@@ -868,27 +921,26 @@ def vander(x, N=None):
     )
     if not x._array.ndim: x = F.reshape(x, 1)
     n = x._array.shape[-1] if N is None else N
-    if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
+    if n <= 1: raise RuntimeError('N must be greater than 1.')
     ones = library_of(x._array).ones((*x._array.shape, 1), x._array.dtype)
     ones = constant_input(tensor_like(ones))
-    return (
-        F.cat([ones, F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)], -1)
-        if n > 1
-        else ones
-    )
+    powers = F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)
+    return F.cat([ones, powers], -1)
 
 # %% ../nbs/tensor/05_linalg.ipynb #93838243
 def tensorinv(A, ind=2, *, out=None):
     "The inverse of a tensor as a map from its last to its first `ind` dimensions."
     F.need_tensor(A, 'linalg_tensorinv')
-    if ind <= 0: raise RuntimeError('Expected a strictly positive integer for ind')
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     s = A._array.shape
     if math.prod(s[:ind]) != math.prod(s[ind:]):
         raise RuntimeError(
             'Expected self to satisfy the requirement prod(self.shape[ind:]) =='
             f' prod(self.shape[:ind]), but got {math.prod(s[ind:])} != {math.prod(s[:ind])}'
         )
-    return into(out, F.reshape(inv(F.reshape(A, math.prod(s[:ind]), -1)), *s[ind:], *s[:ind]))
+    square = F.reshape(A, math.prod(s[:ind]), math.prod(s[ind:]))
+    return into(out, F.reshape(inv(square), *s[ind:], *s[:ind]))
 
 def tensorsolve(A, B, dims=None, *, out=None):
     "X with `tensordot(A, X, X.ndim) = B`."

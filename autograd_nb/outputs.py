@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'SAME_DTYPE', 'OF_ONE_KERNEL', 'OF_ONE_KERNEL_TOO', 'AND_THESE', 'CASTABLE', 'SAFELY_CASTABLE', 'USUAL',
-           'RULES', 'RESIZED', 'IN_ROWS', 'APART', 'UNSPREAD', 'REDUCTIONS', 'castable', 'same', 'same_kind', 'Rule',
-           'refuse_dtype']
+           'RULES', 'RESIZED', 'WITHOUT_OUT', 'IN_ROWS', 'APART', 'UNSPREAD', 'REDUCTIONS', 'castable', 'same',
+           'same_kind', 'Rule', 'refuse_dtype']
 
 # %% ../nbs/tensor/13_outputs.ipynb #271de347
 from typing import NamedTuple
@@ -302,12 +302,16 @@ RESIZED = frozenset(
     'linspace logspace zeros ones full eye empty addbmm logsigmoid narrow_copy rand randn randint'
     ' randperm bernoulli multinomial'.split()
 )
+# these have no `out=`
+WITHOUT_OUT = frozenset('isnan isinf isfinite relu'.split())
 # these copy a result that they have already: `out` gets its shape, and no layout
 IN_ROWS = frozenset(
     'cholesky cholesky_solve cholesky_inverse geqrf ormqr lu linalg_eig linalg_householder_product'
     ' linalg_tensorinv linalg_matrix_power fft_fft fft_ifft fft_fftn fft_rfft fft_rfftn fft_irfft'
     ' fft_irfftn fft_hfft fft_hfftn fft_ihfft fft_ihfftn'.split()
 )
+
+# %% ../nbs/tensor/13_outputs.ipynb #4ac7255d
 # the arguments that may not be `out` itself, because the kernel reads them while it writes
 APART = {
     name: arguments.split()

@@ -162,13 +162,14 @@ def round(input, *, decimals=None, out=None):
         F.refuse_kinds(input, 'bi', 'round_cpu' if decimals else 'round_vml_cpu')
     if decimals is None: return REGISTRY['round'].direct(input, out=out)
     if not decimals: return into(out, rename(REGISTRY['round'].direct(input), 'RoundBackward1'))
-    scale = 10.0 ** abs(decimals)
+    short = input._array.dtype.itemsize == 2  # what is scaled may be too large for the dtype
+    x, scale = input.float() if short else input, 10.0 ** abs(decimals)
     x = (
-        REGISTRY['round'].call(input * scale) / scale
+        REGISTRY['round'].call(x * scale) / scale
         if decimals > 0
-        else REGISTRY['round'].call(input / scale) * scale
+        else REGISTRY['round'].call(x / scale) * scale
     )
-    return into(out, rename(x, 'RoundBackward1'))
+    return into(out, rename(x.to(input.dtype) if short else x, 'RoundBackward1'))
 
 # %% ../nbs/tensor/06_special.ipynb #9587feb4
 def polynomial(name, start, step, doc):

@@ -192,6 +192,25 @@ torch.where(a > 2, 2j, torch.ones(2, 2))
 torch.where(a > 2, torch.ones(2, 2), 2j)
 torch.where(a > 2, torch.ones(2, 2, dtype=torch.long), 2j)
 torch.nn.functional.margin_ranking_loss(torch.tensor([1, 2]), torch.tensor([2, 1]), torch.tensor([1, -1]))
+torch.logit(a / 5, 0.7)
+torch.linalg.pinv(torch.eye(2).expand(3, 2, 2), rtol=torch.tensor([0.5, 2.0, 0.1]))
+torch.linalg.pinv(a.expand(2, 2, 2), atol=torch.tensor([0.0, 1.0]))
+torch.lu_unpack(*torch.linalg.lu_factor(a.detach()), unpack_data=False)[1]
+torch.lu_unpack(*torch.linalg.lu_factor(a.detach()), unpack_pivots=False)[0]
+torch.linalg.cond(torch.zeros(2, 0, 0), -1) + 1
+torch.linalg.tensorinv(torch.zeros(0, 0), ind=1)
+torch.tensordot(a, a, torch.tensor([1]))
+torch.fft.fftfreq(4, 0.0).nan_to_num(9.0)
+torch.fft.rfftfreq(0).isnan()
+a.sum(np.int64(0))
+torch.cdist(torch.zeros(2, 0), torch.zeros(3, 0), inf)
+torch.tensor([65504.0]).half().round(decimals=-1)
+torch.i0(torch.tensor([1e308], dtype=torch.float64))
+torch.nanmean(a, dtype=torch.float32)
+torch.from_dlpack(a.detach(), copy=True)
+torch.ones(2).map2_(torch.ones(2), torch.ones(2), lambda x, y, z: x + y * z) + 1
+torch.tensor([torch.finfo(torch.float32) == torch.finfo(), torch.iinfo(torch.int8) == torch.iinfo(torch.int16)])
+torch.tensor([torch.max(a, 0).n_fields, torch.max(a, 0).n_unnamed_fields])
 """
 
 

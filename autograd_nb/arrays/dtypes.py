@@ -8,8 +8,8 @@ __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int3
            'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'C_NAMES',
            'RANK', 'INTEGERS', 'LIMITS', 'contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d',
            'dtype', 'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype',
-           'type_name', 'c_name', 'promote_types', 'result_dtype', 'representable', 'fitting', 'wrapped', 'finfo',
-           'iinfo', 'memory_format']
+           'type_name', 'c_name', 'promote_types', 'result_dtype', 'representable', 'fitting', 'wrapped', 'Limits',
+           'finfo', 'iinfo', 'memory_format']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
 import functools
@@ -193,15 +193,15 @@ RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
 def promote_types(a, b):
     "The smallest dtype that both `a` and `b` promote to."
     if a is b: return a
+    if {a, b} & {uint16, uint32, uint64} and 'float' not in (a.category, b.category):
+        raise RuntimeError(
+            'Promotion for uint16, uint32, uint64 types is not supported, attempted to promote'
+            f' {TYPE_NAMES[a.name]} and {TYPE_NAMES[b.name]}'
+        )
     if RANK[a.category] < RANK[b.category]: a, b = b, a
     if a.category == b.category:
         if {a, b} == {float16, bfloat16}:
             return float32  # neither holds the other
-        if a.category == 'int' and {a, b} & {uint16, uint32, uint64}:
-            raise RuntimeError(
-                'Promotion for uint16, uint32, uint64 types is not supported, attempted to promote'
-                f' {TYPE_NAMES[a.name]} and {TYPE_NAMES[b.name]}'
-            )
         return FROM_NUMPY[np.promote_types(a.numpy, b.numpy)]
     if a.is_complex and b is float64: return complex128
     return a
@@ -268,12 +268,30 @@ def wrapped(value, dtype):
     return np.array(value & (2**64 - 1), np.uint64).astype(dtype)
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #8b84ddbf
-class finfo:
+class Limits:
+    "What is the same for limits of all dtypes: equal ones are of one dtype, and have no hash."
+
+    @staticmethod
+    def asked(name, type):
+        "The dtype whose limits are asked for, which is an error unless it is one."
+        if isinstance(type, dtype): return type
+        raise TypeError(
+            f"{name}(): argument 'type' (position 1) must be torch.dtype, not"
+            f' {type.__class__.__name__}'
+        )
+
+    def __eq__(self, other):
+        return self.dtype == other.dtype if isinstance(other, self.__class__) else NotImplemented
+
+    def __hash__(self): raise TypeError(f"unhashable type: 'torch.{self.__class__.__name__}'")
+
+# %% ../../nbs/arrays/01_dtypes.ipynb #a1ff266e
+class finfo(Limits):
     """Limits of a floating `dtype` (the default one if left out): `eps`, `max`, `min`, `tiny`,
     `smallest_normal`, `resolution`, `bits`."""
 
     def __init__(self, type=None):
-        d = type or _default[0]
+        d = _default[0] if type is None else self.asked('finfo', type)
         if d.category not in ('float', 'complex'):
             raise TypeError(
                 'torch.finfo() requires a floating point input type. Use torch.iinfo to handle'
@@ -292,10 +310,12 @@ class finfo:
             f' dtype={self.dtype})'
         )
 
-class iinfo:
+# %% ../../nbs/arrays/01_dtypes.ipynb #6e9a38d9
+class iinfo(Limits):
     "Limits of an integer dtype: `min`, `max`, `bits`."
 
     def __init__(self, type):
+        type = self.asked('iinfo', type)
         if type.category == 'bool':
             raise TypeError(f'{type!r} is not supported by torch.iinfo')
         if type.category != 'int':

@@ -20,6 +20,19 @@ from ..graph.op import REGISTRY
 from ..layers.names import rename
 
 # %% ../../nbs/tensor/functions/25_differences.ipynb #137dd91c
+def _check_ends(input, x, d):
+    "Raise PyTorch's errors unless `x` can be put before or after `input` along dimension `d`."
+    a, b = input._array.shape, x._array.shape
+    if len(a) != len(b):
+        raise RuntimeError('diff expects prepend or append to be the same dimension as input')
+    for i, (m, n) in enumerate(zip(a, b)):
+        if m != n and i != d:
+            raise RuntimeError(
+                'diff expects the shape of tensor to prepend or append to match that of input'
+                f' except along the differencing dimension; input.size({i}) = {m}, but got'
+                f' tensor.size({i}) = {n}'
+            )
+
 @forms('function method', numpy_names=True)
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     "Differences of neighbours along `dim`, taken `n` times."
@@ -29,6 +42,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     n = F.as_int(n, 'diff', 'n', 2)
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
     if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
+    for x in (prepend, append):
+        if x is not None: _check_ends(input, x, d)
     if prepend is not None or append is not None:
         input = cat([x for x in (prepend, input, append) if x is not None], d)
     for _ in range(builtins.min(n, input._array.shape[d])):

@@ -34,8 +34,10 @@ def dist(input, other, p=2):
 
 # %% ../../nbs/tensor/functions/27_distances.ipynb #b988cd8a
 def _distances(apart, p, dim, *points):
-    "The p-norms of differences of points; for 0, which counts, the points' gradients are zeros."
-    if p: return _op['vector_norm'](apart, ord=float(p), dim=dim)
+    """The p-norms of differences of points; for 0, which counts, and where there
+    are no numbers, the points' gradients are zeros.
+    """
+    if p and apart._array.shape[dim]: return _op['vector_norm'](apart, ord=float(p), dim=dim)
     out = _op['vector_norm'](apart.detach(), ord=0.0, dim=dim)
     for x in points: out = _op['with_input'](out, x)
     return out

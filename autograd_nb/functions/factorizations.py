@@ -48,10 +48,7 @@ def cholesky_solve(B, L_, upper=False, *, out=None):
                 f'{name} should have at least 2 dimensions, but has {x._array.ndim} dimensions'
                 ' instead'
             )
-    F.one_dtype(
-        'Expected b and A to have the same dtype, but found b of type {} and A of type {} instead.',
-        B, L_,
-    )
+    L.need_system(B, L_, 'cholesky_solve')
     return into(
         out,
         REGISTRY['cholesky_solve'].call(B, L.one_triangle(L_, upper), upper=builtins.bool(upper)),
@@ -135,9 +132,9 @@ def lu_solve(b, LU_data, LU_pivots, *, out=None):
     return L.lu_solve(LU_data, LU_pivots, b, out=out)
 
 @forms('function method')
-def slogdet(input):
+def slogdet(input, *, out=None):
     "The sign of the determinant and the logarithm of its absolute value."
-    return L.return_logabsdet(*L.slogdet(input))
+    return into(out, L.return_logabsdet(*L.slogdet(input)), 'linalg_slogdet')
 
 @forms('function method')
 def pinverse(input, rcond=1e-15):
@@ -196,14 +193,9 @@ def _packed_qr(a):
     packed, tau = np.linalg.qr(a, 'raw')
     return column_major(packed.swapaxes(-1, -2)), tau
 
-# %% ../../nbs/tensor/functions/28_factorizations.ipynb #8d8f4a71
-@forms('function method')
-@recorded_as('OrmqrBackward0')
-def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
-    """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the
-    reflections that `geqrf` packs.
-    """
-    side = -2 if left else -1
+# %% ../../nbs/tensor/functions/28_factorizations.ipynb #854a77ca
+def _check_ormqr(input, tau, other, side):
+    "Raise PyTorch's errors for what `ormqr` cannot multiply along the dimension `side` of `other`."
     if input._array.ndim < 2:
         raise RuntimeError('torch.ormqr: input must have at least 2 dimensions.')
     if other._array.ndim < 2:
@@ -212,6 +204,12 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
         F.one_dtype(
             f'torch.ormqr: Expected input and {name} to have the same dtype, but input has'
             f' dtype{{}} and {name} has dtype {{}}', input, x,
+        )
+    if other._array.ndim != input._array.ndim:
+        raise RuntimeError(
+            'torch.ormqr: Expected other to have the same number of dimensions as input, but got'
+            f' other.ndim equal to {other._array.ndim} and input.ndim is equal to'
+            f' {input._array.ndim}'
         )
     rows, k = input._array.shape[-2], tau._array.shape[-1]
     if other._array.shape[side] < k:
@@ -229,7 +227,16 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
             'torch.ormqr: Expected tau to have one dimension less than input, but got tau.ndim'
             f' equal to {tau._array.ndim} and input.ndim is equal to {input._array.ndim}'
         )
-    order = builtins.range(k)
+
+# %% ../../nbs/tensor/functions/28_factorizations.ipynb #8d8f4a71
+@forms('function method')
+@recorded_as('OrmqrBackward0')
+def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
+    """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the
+    reflections that `geqrf` packs.
+    """
+    _check_ormqr(input, tau, other, -2 if left else -1)
+    order = builtins.range(tau._array.shape[-1])
     for i in reversed(order) if left != transpose else order:
         v, t = L.reflector(input, i), unsqueeze(unsqueeze(F.select(tau, -1, i), -1), -1)
         t = t.conj() if transpose else t

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import device_agnostic
+from ..arrays.dtypes import c_name
 from ..arrays.numpy_backend import is_array, is_half
 from ..forms import forms
 from . import _pair, into
@@ -63,9 +64,11 @@ def histogram(input, bins=100, *, range=None, weight=None, density=False, out=No
     F.refuse_kinds(input, 'hcib', 'histogramdd')
     a = input._array.reshape(-1)
     edges = bins._array if isinstance(bins, TensorBase) else bins
+    flat = None if weight is None else weight.reshape(-1)
+    _check_points(input.reshape(-1, 1), [edges], range, flat)
     with np.errstate(all='ignore'):
         h, e = np.histogram(
-            a, edges, range, density, None if weight is None else weight._array.reshape(-1)
+            a, edges, range, density, None if weight is None else flat._array
         )
     return into(
         out,
@@ -90,17 +93,53 @@ def _check_points(input, bins, range, weight):
     if a.dtype.kind != 'f' or a.dtype.itemsize < 4:
         kind = F._type_name(input)
         raise NotImplementedError(f'"histogramdd" not implemented for \'{kind}\'')
+    for i, edges in enumerate(bins): _check_bins(a, i, edges)
     if range is not None and len(range) != 2 * n:
         raise RuntimeError(
             f'torch.histogramdd: for a {n}-dimensional histogram range should have {2 * n}'
             f' elements, but got {len(range)}'
         )
+    for i, (low, high) in enumerate(zip((range or ())[::2], (range or ())[1::2])):
+        if low > high:
+            raise RuntimeError(
+                f'torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g}'
+                f' for dimension {i}'
+            )
     if weight is not None and weight._array.shape != a.shape[:-1]:
         raise RuntimeError(
             'torch.histogramdd: if weight tensor is provided it should have the same shape as the'
             ' input tensor excluding its innermost dimension, but got input with shape'
             f' {list(a.shape)}, and weight with shape {list(weight._array.shape)}'
         )
+    if weight is not None and weight._array.dtype != a.dtype:
+        raise RuntimeError(
+            'torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should'
+            f' have the same dtype, but got input({c_name(a)}), and weight({c_name(weight._array)})'
+        )
+
+# %% ../../nbs/tensor/functions/24_histograms.ipynb #eca23172
+def _check_bins(points, i, bins):
+    "Raise PyTorch's errors for what cannot be the `bins` along dimension `i`."
+    if not is_array(bins):
+        if bins > 0: return
+        raise RuntimeError(
+            f'torch.histogram(): bins must be > 0, but got {bins} for dimension {i}'
+        )
+    if bins.dtype != points.dtype:
+        raise RuntimeError(
+            'torch.histogramdd: input tensor and bins tensors should have the same dtype, but got'
+            f' input with dtype {c_name(points)} and bins for dimension {i} with dtype'
+            f' {c_name(bins)}'
+        )
+    for wrong, wanted, found in (
+        (bins.ndim != 1, 'one dimension', f'{bins.ndim} dimensions'),
+        (not bins.size, 'at least 1 element', '0 elements'),
+    ):
+        if wrong:
+            raise RuntimeError(
+                f'torch.histogramdd: bins tensor should have {wanted}, but got {found} in the bins'
+                f' tensor for dimension {i}'
+            )
 
 def _borders(places, bins, range):
     "The borders of the boxes along each dimension: given, or at equal distances."

@@ -9,6 +9,7 @@ __all__ = ['einsum']
 import builtins
 import functools
 import math
+from itertools import count
 
 from ..forms import forms
 from .arguments import _op
@@ -29,11 +30,25 @@ def _without_dots(term, ndim, dots):
         )
     return term.replace('...', dots[len(dots) - n :] if n else '')
 
+def _check_dots(term, whose):
+    "Raise PyTorch's errors for dots that are not the one ellipsis of a term."
+    if '.' not in term.replace('...', '', 1): return
+    if '...' not in term:
+        what = 'that is not part of any ellipsis'
+    elif whose == 'output':
+        what = 'but an ellipsis (...) was already found'
+    else:
+        what = 'for which an ellipsis was already found'
+    raise RuntimeError(f"einsum(): found '.' for {whose} {what}")
+
+# %% ../../nbs/tensor/functions/10_index_notation.ipynb #f85bf50c
 @functools.lru_cache(512)
 def _read_equation(equation, ndims):
     "The letters of each operand and of the result. Without an arrow, what stands once remains."
     left, arrow, right = equation.partition('->')
     terms = left.split(',')
+    for k, term in enumerate(terms): _check_dots(term, f'operand {k}')
+    _check_dots(right, 'output')
     if len(terms) != len(ndims):
         raise RuntimeError(
             'einsum(): fewer operands were provided than specified in the equation'
@@ -95,7 +110,7 @@ def einsum(equation, *operands):
     terms, right = _read_equation(equation.replace(' ', ''), ndims)
     first, arrays = operands[0], unrecorded(operands) if len(operands) > 1 else None
     if arrays is not None: operands = arrays
-    terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
+    terms, operands = zip(*map(_diagonals, count(), terms, operands))
     terms, operands, node = list(terms), list(operands), None
     while len(operands) > 1:
         keep = set(right) | set(''.join(terms[2:]))
@@ -130,13 +145,19 @@ def _spelled(*given):
         equation = ','.join(spell(n) for n in given[1:-1:2]) + '->' + spell(given[-1])
     return equation, given[:-1:2] if len(given) % 2 else given[::2]
 
-def _diagonals(term, x):
+def _diagonals(operand, term, x):
     """Repeated letters in one term mean a diagonal. Returns the term without repeats, and the
-    tensor.
+    tensor; `operand` is its number among all.
     """
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             i, j = [k for k, d in enumerate(term) if d == c][:2]
+            sizes = x.shape
+            if sizes[i] != sizes[j]:
+                raise RuntimeError(
+                    f'einsum(): subscript {c} is repeated for operand {operand} but the sizes'
+                    f" don't match, {sizes[j]} != {sizes[i]}"
+                )
             x = _op['diagonal'](x, offset=0, dim1=i, dim2=j)
             term = ''.join(d for k, d in enumerate(term) if k not in (i, j)) + c
     return term, x

@@ -97,6 +97,8 @@ def logcumsumexp(input, dim, *, out=None):
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     "Elements that differ from the one before; where each element went; how long each run is."
     F.refuse_kinds(input, 'c', 'unique')
+    if dim is not None and not input._array.ndim:
+        raise IndexError(f'Dimension specified as {dim} but tensor has no dimensions')
     escapes(input, 'unique_consecutive(), whose size they decide')
     a = (
         input._array.reshape(-1)

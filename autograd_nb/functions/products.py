@@ -34,7 +34,12 @@ def tensordot(a, b, dims=2, out=None):
     """The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`,
     or two lists.
     """
-    if isinstance(dims, TensorBase): dims = dims.tolist()
+    if isinstance(dims, TensorBase): dims = dims.tolist() if dims._array.size > 1 else dims.item()
+    if isinstance(dims, str):
+        raise RuntimeError(
+            'tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]]'
+            f' containing two lists, but got dims={dims}'
+        )
     if isinstance(dims, int):
         if dims < 0:
             raise RuntimeError(f'tensordot expects dims >= 0, but got dims={dims}')
@@ -47,6 +52,9 @@ def tensordot(a, b, dims=2, out=None):
         raise RuntimeError('both dimension lists should have same length')
     if a._array.dtype != b._array.dtype: raise RuntimeError('both inputs should have same dtype')
     da, db = [dim_of(d, a._array.ndim) for d in da], [dim_of(d, b._array.ndim) for d in db]
+    for d in (*da, *db):
+        if builtins.max(da.count(d), db.count(d)) > 1:
+            raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
     for i, j in zip(da, db):
         if a._array.shape[i] == 1: b = F.sum(b, j, True, dtype=b.dtype)
         elif b._array.shape[j] == 1: a = F.sum(a, i, True, dtype=a.dtype)
@@ -151,6 +159,7 @@ def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
 )
 def chain_matmul(*matrices, out=None):
     "The product of a chain of matrices."
+    if not matrices: raise RuntimeError('chain_matmul(): Expected one or more matrices')
     for m in matrices:
         if m._array.ndim != 2:
             raise RuntimeError(f'Tensor dimension is {m._array.ndim}, expected 2 instead.')

@@ -35,6 +35,7 @@ from ..outputs import refuse_dtype
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #7fc3eece
 def _dims(dim, axis):
     if axis is not None: dim = axis
+    if isinstance(dim, np.integer): return int(dim)
     return tuple(dim) if isinstance(dim, (list, tuple)) else dim
 
 class _Every:
@@ -211,6 +212,8 @@ def _pair(name, fields=('values', 'indices')):
         )
 
     t.__repr__ = text
+    t.n_fields = t.n_sequence_fields = len(fields)
+    t.n_unnamed_fields = 0
     return t
 
 return_aminmax = _pair('aminmax', ('min', 'max'))
@@ -314,12 +317,14 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None, out=None):
             f'linalg.{"matrix" if p == "nuc" else "vector"}_norm: Expected a floating point or'
             f' complex tensor as input. Got {_type_name(input)}. Convert first, with x.float().'
         )
+    if dtype is not None or p == 'nuc':
+        from autograd_nb.linalg import check_wider, matrix_norm
+
+        if p == 'nuc':
+            return matrix_norm(input, p, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+        check_wider(input, dtype, 'linalg.vector_norm')
     input = cast(input, dtype)
     dim = _dims(dim, None)
-    if p == 'nuc':
-        from autograd_nb.linalg import matrix_norm
-
-        return matrix_norm(input, 'nuc', dim=(-2, -1) if dim is None else dim, keepdim=keepdim)
     if isinstance(p, str) and p != 'fro':
         raise RuntimeError(f'linalg.matrix_norm: Order {p} not supported.')
     p = 2.0 if p in ('fro', None) else float(p)

@@ -22,7 +22,9 @@ from ..layers.conjugate_views import PLAIN, bits_of, put
 from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL, announce
 from ..ops.shape import pointwise
-from ..outputs import APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
+from autograd_nb.outputs import (
+    APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, WITHOUT_OUT, refuse_dtype
+)
 from ..transforms import KINDS, at, innermost
 
 # %% ../../nbs/tensor/functions/02_results.ipynb #3c1f4c49
@@ -72,6 +74,8 @@ def into(out, result, name=None, given=None):
     if given is None:
         frame = sys._getframe(1)
         name, given = name or _schema_name(frame), frame.f_locals
+    if name in WITHOUT_OUT:
+        raise TypeError(f"{name}() got an unexpected keyword argument 'out'")
     if isinstance(result, tuple):
         kind, results = type(result), []
         if kind is not tuple and len(out) != len(result):

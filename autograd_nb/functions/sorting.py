@@ -125,7 +125,10 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     need_tensor(input, '_unique2')
     if input._array.__class__ is BatchedArray: raise dynamic_error('_unique2')
     name = '_unique2' if dim is None else 'unique_dim'
-    if dim is not None: dim = dim_of(dim, input._array.ndim)
+    if dim is not None:
+        if not input._array.ndim:
+            raise IndexError(f'Dimension specified as {dim} but tensor has no dimensions')
+        dim = dim_of(dim, input._array.ndim)
     escapes(input, 'unique(), whose size they decide')
     values, inverse, counts = _distinct(input._array, dim)
     out = (

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import library_of
-from ..arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
+from ..arrays.dtypes import DTYPES, FROM_NUMPY, TYPE_NAMES, get_default_dtype
 from ..forms import forms
 from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
@@ -54,7 +54,12 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
             'nanmean(): expected input to have floating point or complex dtype but got'
             f' {F._type_name(input)}'
         )
-    count = F.sum(cast(_op['logical_not'](bad), input.dtype), _tuple(dim), keepdim)
+    if dtype is not None and dtype.category in ('bool', 'int'):
+        raise RuntimeError(
+            'nanmean(): could not infer output dtype. Optional dtype must be either a floating'
+            f' point or complex dtype. Got: {TYPE_NAMES.get(dtype.name, dtype.name)}'
+        )
+    count = F.sum(cast(_op['logical_not'](bad), dtype or input.dtype), _tuple(dim), keepdim)
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
 @forms('function method', numpy_names=True)

@@ -229,6 +229,7 @@ def entr(x):
 
 entr.vjp(x=lambda g, x: g * (-log(x) - 1))
 
+# %% ../../nbs/ops/08_special.ipynb #541611dc
 def limited(x, low, high):
     "An array limited to the range between two numbers, in its dtype."
     return xp.minimum(xp.maximum(x, x.dtype.type(low)), x.dtype.type(high))
@@ -251,7 +252,9 @@ def logit(x, *, eps=None):
     """`log(x / (1 - x))`, the inverse of the sigmoid; with `eps`, of `x` limited to the range from
     `eps` to `1 - eps`.
     """
-    if eps is not None: x = limited(x, eps, 1 - eps)
+    if eps is not None:
+        low, high = x.dtype.type(eps), x.dtype.type(1 - eps)
+        x = xp.where(x < low, low, xp.minimum(x, high))
     return xp.log(x / (1 - x))
 
 logit.vjp(x=logit_rule)
@@ -682,7 +685,7 @@ def bessel_scaled(x, order):
     for k in range(1, 25):
         t = -t * (4 * order * order - (2 * k - 1) ** 2) / (k * 8 * high)
         tail = tail + t
-    out = np.where(a <= 30, np.exp(-low) * total, tail / np.sqrt(2 * math.pi * high))
+    out = np.where(a <= 30, np.exp(-low) * total, tail / (math.sqrt(2 * math.pi) * np.sqrt(high)))
     return np.where(np.isnan(x), x, np.copysign(out, x) if order else out)
 
 def bessel(x, order):

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ..arrays.cupy_backend import Device, generator_for
-from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, c_name
+from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, c_name, finfo
 from ..arrays.random import default_generator
 from ..arrays.numpy_backend import CONSTANTS, KEPT, is_array, spread
 
@@ -212,6 +212,23 @@ def fill_few(x, kind, a, b, generator, name):
     return True
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #a113f3f6
+def _check_bounds(x, low, high):
+    "Raise PyTorch's errors for bounds between which no uniform numbers of the dtype of `x` lie."
+    most = finfo(x.dtype).max
+    for name, bound in (('from', low), ('to', high)):
+        if not -most <= bound <= most:
+            raise RuntimeError(f'{name} is out of bounds for {c_name(x._array)}')
+    if low > high:
+        raise RuntimeError(
+            f'uniform_ expects to return a [from, to) range, but found from={low} > to={high}'
+        )
+    if high - low > most:
+        raise RuntimeError(
+            f'uniform_ expects to-from <= std::numeric_limits<{F._type_name(x)}>::max(), but found'
+            f' to={high:g} and from={low:g} which result in to-from to exceed the limit'
+        )
+
+# %% ../../nbs/tensor/methods/14_filling.ipynb #06ce881d
 class RandomNumbers:
     "Random numbers in place of the elements."
 
@@ -245,10 +262,7 @@ class RandomNumbers:
     def uniform_(self, a=0, b=1, *, generator=None):
         "Fill with uniform numbers from `a` to `b`."
         F.refuse_whole(self._array.dtype, 'uniform')
-        if a > b:
-            raise RuntimeError(
-                f'uniform_ expects to return a [from, to) range, but found from={a} > to={b}'
-            )
+        if not -1e4 <= a <= b <= 1e4: _check_bounds(self, a, b)
         if fill_few(self, 'uniform', a, b, generator, 'uniform_'): return self
         return self._draw(
             (generator or generator_for(self._array)).uniform(

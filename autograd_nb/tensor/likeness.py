@@ -32,7 +32,7 @@ class NewTensors:
             lambda shape, own, lib: getattr(lib, function.__name__)(
                 shape, (dtype or self.dtype).numpy
             ),
-            F.sizes_of(size),
+            F.not_negative(F.sizes_of(size)),
             index,
         )
         # a recorded step must find the same each time, also where it does not matter

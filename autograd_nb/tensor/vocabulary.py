@@ -38,6 +38,24 @@ def find(name):
 # methods of the class itself that are functions, too: `torch.zero_(x)`
 ALSO_FUNCTIONS = 'clone detach detach_ zero_ resize_as_'.split()
 
+# %% ../../nbs/tensor/09_vocabulary.ipynb #facec1a2
+def _write_each(name, tensor, function, whose, **others):
+    "Replace each element of `tensor` by `function` of it and of those of the `others`."
+    kind = tensor.type()
+    for key, other in others.items():
+        F.need_tensor(other, name, key, 1)
+        if tensor.requires_grad or other.requires_grad:
+            raise RuntimeError(
+                f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}()"
+                ' instead.'
+            )
+        if other.type() != kind:
+            words = f'{name}: expected {kind} for {whose.format(key)} (got {other.type()})'
+            raise TypeError(words)
+    each = np.vectorize(function, otypes=[tensor._array.dtype])
+    arrays = [other.expand(tensor._array.shape)._array for other in others.values()]
+    return tensor.copy_(tensor_like(each(tensor._array, *arrays)))
+
 # %% ../../nbs/tensor/09_vocabulary.ipynb #306e1a42
 class _Parts:
     "Parts of complex numbers, and matrices turned round."
@@ -65,15 +83,11 @@ class _Parts:
 
     def map_(self, other, function):
         "Replace each element by `function` of it and of that of `other`, in place."
-        F.need_tensor(other, 'map_', 'other', 1)
-        if self.requires_grad or other.requires_grad:
-            raise RuntimeError(
-                "Can't call map_() on Variable that requires grad. Use var.detach().map_() instead."
-            )
-        if other.type() != self.type():
-            raise TypeError(f"map_: expected {self.type()} for 'other' (got {other.type()})")
-        x, y = self._array, other.expand(self._array.shape)._array
-        return self.copy_(tensor_like(np.vectorize(function, otypes=[x.dtype])(x, y)))
+        return _write_each('map_', self, function, "'other'", other=other)
+
+    def map2_(self, x, y, function):
+        "Replace each element by `function` of it and of those of `x` and `y`, in place."
+        return _write_each('map2_', self, function, "argument '{}'", x=x, y=y)
 
     def __lshift__(self, other):
         if is_foreign(other): return NotImplemented

@@ -177,8 +177,9 @@ def pinv(x, *, rtol=None, atol=0.0, hermitian=False):
     if not x.size: return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
     u, s, vh = singular_vectors(x, False)
     if rtol is None:
-        rtol = max(x.shape[-2:]) * np.finfo(x.dtype).eps if not atol else 0.0
-    kept = s > np.maximum(np.asarray(rtol) * s[..., :1], np.asarray(atol))
+        rtol = 0.0 if np.any(atol) else max(x.shape[-2:]) * np.finfo(x.dtype).eps
+    rtol, atol = np.asarray(rtol)[..., None], np.asarray(atol)[..., None]
+    kept = s > np.maximum(rtol * s[..., :1], atol)
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
     return vh.swapaxes(-1, -2).conj() @ (inverse[..., None] * u.swapaxes(-1, -2).conj())
 

@@ -255,7 +255,7 @@ def bessel_scaled_of(x, order):
         for k in range(1, 25):
             term = -term * (4 * order * order - (2 * k - 1) ** 2) / (k * 8 * a)
             out += term
-        out /= math.sqrt(2 * math.pi * a)
+        out /= math.sqrt(2 * math.pi) * math.sqrt(a)
     if x != x: return x
     return math.copysign(out, x) if order else out
 

@@ -19,7 +19,7 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
 import math
 import numpy as np
 from llvmlite import ir
-from numba import float32, int32, int64, njit, types
+from numba import float32, int32, njit, types
 from numba.extending import intrinsic
 
 from ...arrays.random import _LOG

@@ -792,3 +792,63 @@ def test_triangles_of_large_matrices(shape, diagonal):
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     for name in ("triu", "tril"):
         np.testing.assert_array_equal(quick(name)(x, diagonal=diagonal), getattr(np, name)(x, diagonal))
+
+
+WITH_SHORT_ROWS = {
+    "one row": [(3001, 3), (3,)],
+    "one row first": [(5,), (700, 5)],
+    "points beside points": [(60, 1, 2), (1, 70, 2)],
+    "in stacks": [(7, 30, 1, 3), (7, 1, 40, 3)],
+    "one row in a stack": [(1, 1, 3), (4, 300, 3)],
+    "a column": [(3000, 4), (3000, 1)],
+    "out of order": [(3, 3000), (3,)],
+}
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "atan2", "remainder"])
+@pytest.mark.parametrize("kind", WITH_SHORT_ROWS)
+def test_short_rows_that_repeat(kind, name):
+    a, b = (np.random.default_rng(k).standard_normal(shape).astype("f") for k, shape in enumerate(WITH_SHORT_ROWS[kind]))
+    if kind == "out of order": a = a.T
+    expected = REGISTRY[name].definition(a, b)
+    for dtype in (np.float32, np.float64):
+        x, y = (torch.tensor(v.astype(dtype), requires_grad=True) for v in (a, b))
+        for out in (getattr(torch, name)(x, y), getattr(torch, name)(x.detach(), y.detach())):
+            assert out.shape == expected.shape and out.detach().numpy().dtype == dtype
+            np.testing.assert_allclose(out.detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide"])
+def test_remainders_of_far_numbers_among_near_ones(name):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(6000).astype("f")
+    for k, rare in enumerate([1e30, -1e30, np.nan, np.inf, -np.inf, 0.0, -0.0]): x[700 * k + 3] = rare
+    far = x * np.float32(10) ** rng.integers(-30, 30, x.size).astype("f")
+    for v in (x, far):
+        for y in (1.5, -0.7, np.inf, 1e-20, 0.0, np.nan, far[::-1].copy()):
+            with np.errstate(all="ignore"): expected = REGISTRY[name].definition(v, np.asarray(y, "f"))
+            np.testing.assert_array_equal(getattr(torch, name)(torch.tensor(v), torch.tensor(y) if isinstance(y, np.ndarray) else y).numpy(), expected)
+
+
+ALONG = [((300, 20), 1), ((300, 20), 0), ((6, 50, 7), 1), ((6, 50, 7), 0), ((2000,), 0)]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+@pytest.mark.parametrize("shape,dim", ALONG)
+def test_at_an_index_along_a_dimension(shape, dim, dtype):
+    rng, sizes = np.random.default_rng(0), list(shape)
+    sizes[dim] = sizes[dim] // 2 + 300
+    x, src = ((10 * rng.standard_normal(s)).astype(dtype) for s in (shape, sizes))
+    if dtype != "i8": src[(0,) * len(shape)] = np.nan
+    x, src, index = torch.tensor(x), torch.tensor(src), torch.tensor(rng.integers(0, shape[dim], sizes))
+    calls = [lambda: x.gather(dim, index), lambda: x.scatter_add(dim, index, src)]
+    for how in ("amax", "amin", "sum", "prod"):
+        for own in (True, False): calls.append(lambda how=how, own=own: x.scatter_reduce(dim, index, src, how, include_self=own))
+    for call in calls:
+        with compiled.plain(): expected = call().numpy()
+        np.testing.assert_array_equal(call().numpy(), expected)
+    for call in (lambda bad: x.gather(dim, bad), lambda bad: x.scatter_add(dim, bad, src)):
+        for wrong in (-1, shape[dim]):
+            bad = index.clone()
+            bad.view(-1)[-1] = wrong
+            with pytest.raises(RuntimeError, match="out of bounds"): call(bad)

@@ -176,3 +176,22 @@ def test_matrices_of_what_is_no_number(call):
             return str(error).partition("\n")[0]
 
     assert told(torch) == told(real)
+
+
+SQUARES = {
+    "regular": lambda a: a,
+    "singular": lambda a: a * np.r_[0, np.ones(a.shape[-1] - 1)][:, None],
+    "nearly singular": lambda a: a * np.r_[1e-9, np.ones(a.shape[-1] - 1)][:, None],
+    "one of several singular": lambda a: np.stack([a, np.zeros_like(a), a + a]),
+}
+
+
+@pytest.mark.parametrize("kind", SQUARES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cofactors(dtype, n, kind):
+    "By which a determinant changes; beside the product of factors in double precision, which singular matrices have too."
+    a, wide = SQUARES[kind](numbers(n, n, n, dtype=dtype)).astype(dtype), "complex128" if dtype[0] == "c" else "float64"
+    found, expected = decompositions.determinants.cofactor_arrays(a), decompositions.determinants.cofactors_by_factors(a.astype(wide))
+    assert found.dtype == dtype and found.shape == a.shape
+    np.testing.assert_allclose(found, expected, **tolerance(dtype))

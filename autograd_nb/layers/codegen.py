@@ -20,7 +20,7 @@ from types import FunctionType
 
 from numpy import add, asarray, dtype, ndarray
 
-from ..arrays.numpy_backend import CONSTANTS, constant
+from ..arrays.numpy_backend import CONSTANTS, SHORT, WIDE, constant, in_wide_rows
 from ..graph.apply import apply, unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
@@ -74,7 +74,8 @@ package               |    if {bare}: return kernel({given})
 floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8: {general}
 arrays_out            |    s0 = a0.ndim if no_record else a0.shape
 measured              |    s0 = no_record or a0.shape
-arrays_out            |    try: d = kernel({arrays}) if s0 else kernel({arrays}, out=...)
+pair and arrays_out   |    s1 = s0 if c is float or c is int else {measure}
+arrays_out            |    try: d = {computed} if s0 else kernel({arrays}, out=...)
 not arrays_out        |    try: d = kernel({arrays})
                       |    except Exception as error: explain(error, op, {passed}, dict({options}))
 one and not arrays_out|    if d.__class__ is not ndarray: d = asarray(d)
@@ -98,7 +99,7 @@ one and not view      |    {inner}o._node = None
 REMEMBERING = '''
 pair          |    if c is float or c is int: input_specs = None
 pair          |    else:
-pair          |        s1 = a1.shape
+pair and not arrays_out|        s1 = a1.shape
 pair          |        input_specs = None if s0 == s1 else ((s0, None), (s1, None))
 pair and mixed|        if a1.dtype is not a0.dtype: input_specs = (s0, a0.dtype), (s1, a1.dtype)
 three         |    input_specs = None if {same_shapes} else {all_specs}
@@ -251,6 +252,8 @@ def wording(op, form):
         applied=f'return apply(op, {passed}, dict({", ".join(options)}))',
         bare=' and '.join(bare),
         arrays=', '.join([*arrays, *options]),
+        computed=_computed(arrays),
+        measure='(a1.shape if not no_record else a1.ndim if s0 < 3 else None)',
         passed=passed,
         options=', '.join(options),
         result='o' if op.outputs == 1 else 'tuple(os)',
@@ -271,6 +274,13 @@ def signature_of(op, names, form):
     ends = dict(function=['out=None'], method=[]).get(form)
     if ends is not None and not op.variadic: ends.insert(0, '*excess')
     return ', '.join([*operands, *statics, *(ends or [])])
+
+# %% ../../nbs/layers/00_codegen.ipynb #86e69c52
+def _computed(arrays):
+    "The kernel's call for arrays with dimensions."
+    if len(arrays) != 2: return f'kernel({", ".join(arrays)})'
+    same = f's0 == s1 or a0.shape[-1] > {SHORT} or a0.size + a1.size < {WIDE}'
+    return f'(kernel(a0, a1) if {same} else in_wide_rows(kernel, a0, a1))'
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409
 def kept(op, name, need, positions, words):
@@ -463,6 +473,7 @@ except TypeError:
 
 # the names that the recording functions of all operations use
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
+SCOPE['in_wide_rows'] = in_wide_rows
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)

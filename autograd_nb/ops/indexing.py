@@ -7,8 +7,8 @@ __all__ = ['indexed', 'FEW_PLACES', 'INTP', 'REMEMBERED', 'full', 'out_of_range'
            'is_mask', 'front_dims', 'separated', 'dims_taken', 'reads', 'steps_left', 'without_gaps', 'order_of_read',
            'index', 'taken_out', 'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at',
            'counted', 'spaced', 'countable', 'whole_rows', 'spacing', 'taken', 'along_batch', 'gather', 'check_index',
-           'picked', 'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense',
-           'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
+           'picked', 'place_back', 'picked_so_far', 'add_along', 'combined', 'scatter_add_zeros', 'scatter_add',
+           'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
            'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
@@ -229,6 +229,11 @@ def _picks_lines(x, index, found):
     if not x.ndim == found.ndim == 2 or index.__class__ is not tuple: return False
     return len(index) == 1 or len(index) == 2 and index[0].__class__ is slice
 
+def _picks_rows(x, index):
+    "Whether one array picks along the first dimension: `take` copies whole rows."
+    if len(index) != 1 or x.__class__ is not np.ndarray or not x.flags.c_contiguous: return False
+    return index[0].__class__ is np.ndarray and index[0].dtype is _INT64 and x.size > 0
+
 def order_of_read(x, index, shape):
     """The order in memory of the dimensions of `x[index]`, which has this `shape`: those that no
     array reads lie as in `x`, and those of the places that are read in rows.
@@ -266,7 +271,7 @@ def index(x, *, index, node='IndexBackward0', in_rows=False):
     """`x[index]` with arrays of integers or bools among the indices: a copy, which lies in memory
     as `x` does, or `in_rows`.
     """
-    try: found = x[index]
+    try: found = x.take(index[0], 0) if _picks_rows(x, index) else x[index]
     except IndexError as error: raise out_of_range(error) from None
     if in_rows or x.flags.c_contiguous or found.ndim < 2 or _picks_lines(x, index, found):
         found = row_major(found)
@@ -393,6 +398,20 @@ def add_at(out, places, values):
     "Add numbers to the `places` of `out`, one after another; all are vectors."
     np.add.at(out, places, values)
 
+@replaceable
+def read_along(x, index, dim):
+    "What `gather` gives, faster than array code, if that can be; else None."
+    return None
+
+@replaceable
+def combine_along(ufunc, out, index, dim, values):
+    """Have `ufunc` (`np.add`, `np.maximum`, `np.minimum`) combine numbers of `out` at `index` along
+    `dim` with `values`, faster than array code, if that can be; returns whether it was done.
+    """
+    return False
+
+MANY_PLACES = 512  # numbers of an index that are worth asking for a loop
+
 # %% ../../nbs/ops/05_indexing.ipynb #3db421fe
 def all_bool(index):
     "True if no element can be picked twice: the only arrays in the index are masks."
@@ -494,6 +513,9 @@ def spacing(sizes, dim, shape, dropped):
 
 def taken(x, index, dim, dropped=False):
     "`x` at `index` along `dim`, a dimension that the index, and the result, may lack (`dropped`)."
+    if x.flags.c_contiguous and index.size >= MANY_PLACES and not dropped and xp.on_host:
+        found = KERNELS.read_along(x, index, dim) if 0 not in index.strides else None
+        if found is not None: return found
     if x.flags.c_contiguous and index.size <= REMEMBERED and x.ndim and xp.on_host:
         found = None if 0 in index.strides else spacing(index.shape, dim, x.shape, dropped)
         if found is not None: return x.reshape(-1).take(spaced(index, *found))
@@ -637,12 +659,18 @@ def add_along(out, index, dim, values):
     rows = whole_rows(index, dim, out.shape) if 0 in index.strides else None
     if rows is not None:
         scatter_into(out, (slice(None),) * (dim % out.ndim) + (rows,), values)
-    elif countable(out, index, dim):
-        places = counted(index, dim, out.shape)
-        if places.shape != values.shape: places = np.broadcast_to(places, values.shape)
-        KERNELS.add_at(out.reshape(-1), places.reshape(-1), values.reshape(-1))
     else:
-        np.add.at(out, at(index, dim), values)
+        combined(np.add, out, index, dim, values)
+
+def combined(ufunc, out, index, dim, values):
+    "Have `ufunc` combine what `out` holds at `index` along `dim` with `values`, one by one."
+    many = index.size >= MANY_PLACES and xp.on_host
+    if many and KERNELS.combine_along(ufunc, out, index, dim, values): return
+    if not countable(out, index, dim): return ufunc.at(out, at(index, dim), values)
+    places = counted(index, dim, out.shape)
+    if places.shape != values.shape: places = np.broadcast_to(places, values.shape)
+    arguments = out.reshape(-1), places.reshape(-1), values.reshape(-1)
+    KERNELS.add_at(*arguments) if ufunc is np.add else ufunc.at(*arguments)
 
 @op(
     jvp=linear,

@@ -16,8 +16,8 @@ from ..graph.modes import LOCAL
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, linear, op
 from autograd_nb.ops.indexing import (
-    along_batch, at, check_index, countable, counted, gather, scatter_add, scatter_add_zeros,
-    zeros_of,
+    along_batch, at, check_index, combined, countable, counted, gather, scatter_add,
+    scatter_add_zeros, zeros_of,
 )
 from .ordering import as_row
 from .pointwise import as_numbers, where, with_input, zero
@@ -213,9 +213,10 @@ def scatter_extreme(x, src, index, *, dim, reduce, include_self=True):
             if out.dtype.kind in 'iu'
             else True
         )
-    rows, places = in_rows(out), at(index, dim)
-    if not include_self: rows[places] = info
-    (np.maximum if reduce == 'amax' else np.minimum).at(rows, places, first_part(src, index))
+    rows = in_rows(out)
+    if not include_self: rows[at(index, dim)] = info
+    better = np.maximum if reduce == 'amax' else np.minimum
+    if index.size: combined(better, rows, index, dim, first_part(src, index))
     return out
 
 # %% ../../nbs/ops/21_scatter.ipynb #a812deec
@@ -267,9 +268,9 @@ def scatter_product(x, src, index, *, dim, include_self=True):
     "A copy of `x` multiplied by the sources that fall on each place."
     check_index(x, index, dim)
     out = x.copy()
-    rows, places = in_rows(out), at(index, dim)
-    if not include_self: rows[places] = 1
-    np.multiply.at(rows, places, first_part(src, index))
+    rows = in_rows(out)
+    if not include_self: rows[at(index, dim)] = 1
+    if index.size: combined(np.multiply, rows, index, dim, first_part(src, index))
     return out
 
 scatter_product.vjp(

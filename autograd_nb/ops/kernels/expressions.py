@@ -18,13 +18,15 @@ from .. import pointwise  # noqa: F401 (its operations say which functions they 
 
 # %% ../../../nbs/ops/kernels/01_expressions.ipynb #ec00a7c0
 class Function:
-    "A function of numbers, as text in which operands stand as {0}, {1}, {2}."
+    """A function of numbers, as text in which operands stand as {0}, {1}, {2}. `near`: text that a
+    loop takes eight at a time, and that gives NaN for some numbers.
+    """
 
-    __slots__ = ('name', 'python', 'cuda', 'exact', 'heavy')
+    __slots__ = ('name', 'python', 'cuda', 'exact', 'heavy', 'near')
 
-    def __init__(self, name, python, cuda=None, exact=True, heavy=False):
+    def __init__(self, name, python, cuda=None, exact=True, heavy=False, near=None):
         self.name, self.python, self.cuda = name, python, cuda or python
-        self.exact, self.heavy = exact, heavy
+        self.exact, self.heavy, self.near = exact, heavy, near
 
     def __repr__(self): return f'<{self.name}>'
 
@@ -117,7 +119,9 @@ OF_SIGN = f'({REST} == T(0) || ({REST} < T(0)) == ({{1}} < T(0)) ? {REST} : {RES
 HALF = f'({REST} == {OF_SIGN} ? T(0.5) : T(-0.5))'
 DOWN = f'floor(({{0}} - {REST}) / {{1}} + {HALF})'
 ALPHABET |= {
-    ufunc: Function(name, f'{name}({{0}}, {{1}})', cuda, heavy=True)
+    ufunc: Function(
+        name, f'{name}({{0}}, {{1}})', cuda, heavy=True, near=f'near_{name}({{0}}, {{1}})'
+    )
     for ufunc, name, cuda in (
         (np.fmod, 'rest', REST),
         (np.remainder, 'rest_of_sign', OF_SIGN),

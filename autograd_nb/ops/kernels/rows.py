@@ -10,7 +10,8 @@ __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_ru
            'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
            'largest_and_smallest_along', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
            'var', 'variances', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread',
-           'classes', 'row_sums', 'add_rows', 'add_at', 'warm_sums_at_places', 'rows_of_a_table']
+           'classes', 'row_sums', 'add_rows', 'add_at', 'along_index', 'read_along', 'combine_along',
+           'warm_sums_at_places', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -18,8 +19,8 @@ import math
 import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, flat, in_rows,
-    integers, rule, value, warmed
+    AVAILABLE, F32, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, fits_or_same, flat,
+    in_rows, integers, rule, value, warmed
 )
 from ..indexing import all_below
 from ..ordering import are_few
@@ -346,9 +347,46 @@ def add_at(out, places, values):
 
 if AVAILABLE: KERNELS.add_rows, KERNELS.add_at = add_rows, add_at
 
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #ddc85ca8
+def along_index(name, x, dim, index, other):
+    """Have the loop `name` go along dimension `dim` of `x`, with an `index` and an `other` array
+    of its shape; returns whether it could.
+    """
+    dim, of_x, of_index = dim % x.ndim, x.shape, index.shape
+    same = of_x[:dim] == of_index[:dim] and of_x[dim + 1 :] == of_index[dim + 1 :]
+    if not same or index.dtype != np.int64 or not fits_or_same(other, x): return False
+    if not all_below(index, of_x[dim]): return False  # array code has the error
+    outer, many, inner = parted(of_index, dim)
+    loop, shape = getattr(loops(), name, None), (outer, many, inner)
+    if loop is None: return False
+    if inner > 1: loop = getattr(loops(), name + '_across', loop)
+    elif hasattr(loops(), name + '_across'): shape = outer, many
+    x = x.reshape(outer, of_x[dim], *shape[2:])
+    arguments = x, np.ascontiguousarray(index).reshape(shape), other.reshape(shape)
+    thread_pool.run(loop, outer, other.size, *arguments)
+    return True
+
+def read_along(x, index, dim):
+    "See `indexing.read_along`."
+    if x.dtype is not F32: return None
+    out = np.empty(index.shape, F32)
+    return out if along_index('read_along', x, dim, index, out) else None
+
+def combine_along(ufunc, out, index, dim, values):
+    "See `indexing.combine_along`."
+    if values.shape != index.shape: return False
+    return along_index(ufunc.__name__ + '_along', out, dim, index, in_order(values))
+
+if AVAILABLE: KERNELS.read_along, KERNELS.combine_along = read_along, combine_along
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #29d0731a
 @warmed
 def warm_sums_at_places():
     add_at(np.zeros(4096, np.float32), np.arange(4096), np.ones(4096, np.float32))
+    for shape in ((1, SMALL), (1, SMALL, 2)):
+        x, index = np.zeros(shape, F32), np.zeros(shape, np.int64)
+        read_along(x, index, 1)
+        for ufunc in (np.add, np.maximum, np.minimum): combine_along(ufunc, x, index, 1, x)
 
 @example
 def rows_of_a_table(N): yield value('row_sums', N(2, 40, 64), integers(11, 2, 40), rows=11)

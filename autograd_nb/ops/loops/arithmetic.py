@@ -8,17 +8,18 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'L6', 'L7', 'L8', 'VANISHING', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'LOG10_E', 'LOG10_2_HIGH',
            'LOG10_2_LOW', 'LOWEST_POWER', 'HIGHEST_POWER', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_', 'U5', 'U4', 'U3',
            'U2', 'U1', 'FOUR', 'A4', 'A3', 'A2', 'A1', 'N5', 'N4', 'N3', 'N2', 'N1', 'PI', 'PI_2', 'PI_4', 'TAN_PI_8',
-           'TAN_3_PI_8', 'Y4', 'Y3', 'Y2', 'Y1', 'QUARTER', 'STEEP', 'HUGE', 'EXACT', 'from_bits', 'exp_near_zero',
-           'scaled', 'exp', 'tanh', 'to_bits', 'shifted', 'any_exp', 'parts_of_ln', 'logarithm_or_edge', 'ln', 'log2',
-           'log10', 'exp2', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'atan',
-           'halved_beyond_half', 'asin', 'acos', 'half_exp', 'sinh', 'cosh', 'asinh', 'acosh', 'atanh', 'rest',
-           'rest_of_sign', 'quotient_down']
+           'TAN_3_PI_8', 'Y4', 'Y3', 'Y2', 'Y1', 'QUARTER', 'STEEP', 'HUGE', 'EXACT', 'LARGEST', 'NO_NUMBER',
+           'from_bits', 'exp_near_zero', 'scaled', 'exp', 'tanh', 'to_bits', 'shifted', 'any_exp', 'parts_of_ln',
+           'logarithm_or_edge', 'ln', 'log2', 'log10', 'exp2', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1',
+           'log_of_sum', 'erf', 'atan', 'halved_beyond_half', 'asin', 'acos', 'half_exp', 'sinh', 'cosh', 'asinh',
+           'acosh', 'atanh', 'near_rest', 'rest', 'with_sign', 'floored', 'rest_of_sign', 'near_rest_of_sign',
+           'quotient_down', 'near_quotient_down']
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2cfd36e2
 import math
 import numpy as np
 from llvmlite import ir
-from numba import float32, int32, int64, njit, types
+from numba import float32, int32, njit, types
 from numba.extending import intrinsic
 
 from ...arrays.random import _LOG
@@ -350,31 +351,53 @@ def atanh(x):
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2ff6c526
 EXACT = 268435456.0  # 2**28
+LARGEST = 1e39  # beyond all numbers of single precision
+
+NO_NUMBER = f(math.nan)
+
+@njit(error_model='numpy', inline='always')
+def near_rest(x, y):
+    """What is left of x when y is taken from it a whole number of times, with the sign of x; NaN
+    where it is not found so.
+    """
+    a, b = abs(np.float64(x)), abs(np.float64(y))
+    q = a / b
+    r = a - np.floor(q) * b
+    r = r + b if r < 0 else r
+    r = r - b if r >= b else r
+    out = math.copysign(f(r), x)
+    return out if (q < EXACT) & (b < LARGEST) else NO_NUMBER
 
 @njit(error_model='numpy', inline='always')
 def rest(x, y):
-    "What is left of x when y is taken from it a whole number of times, with the sign of x."
-    q = np.float64(x) / np.float64(y)
-    if abs(q) < 1: return x
-    if not abs(q) < EXACT: return np.fmod(x, y)
-    a, b = abs(np.float64(x)), abs(np.float64(y))
-    r = a - np.float64(int64(abs(q))) * b
-    r = r + b if r < 0 else r - b if r >= b else r
-    return f(math.copysign(r, x))
+    r = near_rest(x, y)
+    return r if r == r else np.fmod(x, y)
 
 @njit(error_model='numpy', inline='always')
-def rest_of_sign(x, y):
-    "The same with the sign of y."
-    r = rest(x, y)
-    return math.copysign(r, y) if r == ZERO else r + y if (r < ZERO) != (y < ZERO) else r
+def with_sign(r, y):
+    "The rest `r` with the sign of y."
+    out = r + y if (r < ZERO) != (y < ZERO) else r
+    return math.copysign(r, y) if r == ZERO else out
 
 @njit(error_model='numpy', inline='always')
-def quotient_down(x, y):
-    "The quotient rounded down, to the bit as array code rounds it."
-    r = rest(x, y)
+def floored(x, y, r):
+    "The quotient, which leaves `r`, rounded down, to the bit as array code rounds it."
     v = (x - r) / y
-    v = v - ONE if r != ZERO and (r < ZERO) != (y < ZERO) else v
-    down = f(math.floor(v)) if abs(v) < f(EXACT) else v
+    v = v - ONE if (r != ZERO) & ((r < ZERO) != (y < ZERO)) else v
+    down = np.floor(v)
     down = down + ONE if v - down > HALF else down
     down = math.copysign(ZERO, x / y) if v == ZERO else down
     return x / y if y == ZERO else down
+
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #5d5cca93
+@njit(error_model='numpy', inline='always')
+def rest_of_sign(x, y): return with_sign(rest(x, y), y)
+
+@njit(error_model='numpy', inline='always')
+def near_rest_of_sign(x, y): return with_sign(near_rest(x, y), y)
+
+@njit(error_model='numpy', inline='always')
+def quotient_down(x, y): return floored(x, y, rest(x, y))
+
+@njit(error_model='numpy', inline='always')
+def near_quotient_down(x, y): return floored(x, y, near_rest(x, y))

@@ -106,9 +106,8 @@ def running_places(lo, hi, x, largest, out):
         best, place = (a[0] if largest else -a[0]), 0
         for i in range(a.size):
             v = a[i] if largest else -a[i]
-            later = v >= best or v != v
-            best = v if later else best
-            place = i if later else place
+            if not v < best:  # seldom: a branch that the processor foresees
+                if v >= best or v != v: best, place = v, i
             o[i] = place
 
 @compiled(**STRICT)

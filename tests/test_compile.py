@@ -712,6 +712,38 @@ def test_a_collection_of_garbage_may_come_at_any_moment():
     assert not deaf
 
 
+def test_an_index_from_outside_may_become_another():
+    "Of a tensor in an index a recording knows the array alone: `.data` gives the tensor another."
+    x, index = torch.arange(10.0), torch.tensor([1, 2])
+
+    @torch.compile
+    def picked(x): return x[index].sum()
+
+    for _ in range(4): assert picked(x) == 3
+    index[0] = 5
+    assert picked(x) == 7
+    for data in ([7, 8], [3, 4], [3, 4], [3, 4]):
+        index.data = torch.tensor(data)
+        assert picked(x) == sum(data)
+
+
+def test_what_compilers_call_is_not_the_functions_doing():
+    "The first call of a kernel compiles it, and the compiler calls other packages on the way."
+    def module(name, text, **given):
+        names = {"__name__": name, **given}
+        exec(text, names)
+        return names
+
+    other = module("cffi.api", "def typeof(): return id(1)")
+    compiler = module("numba.core", "def lower(): return typeof()", typeof=other["typeof"])
+    ours = module("autograd_nb.ops", "def kernel(): return lower()", lower=compiler["lower"])
+    def function(): return ours["kernel"]()
+
+    with Witness() as witness: function()
+    assert function.__code__ in witness.codes and other["typeof"].__code__ not in witness.codes
+    assert witness.problem is None
+
+
 @pytest.mark.parametrize("clock", [time.perf_counter, random.random])
 def test_collections_of_garbage_are_not_the_functions_doing(clock):
     "Libraries listen to collections (hypothesis does): what they call is no reason to compile nothing."

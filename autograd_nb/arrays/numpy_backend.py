@@ -7,10 +7,10 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'SHORT', 'WIDE', 'LARGE'
            'keep_freed_memory', 'constant', 'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major',
            'mapped', 'seen_from', 'strides_of', 'laid', 'column_major', 'in_rows', 'shows_channels_last',
            'channels_last', 'channels_last_of_images', 'channels_last_of_either', 'channels_last_of_all', 'sum_to',
-           'KERNELS', 'replaceable', 'Switch', 'in_wide_rows', 'is_half', 'converted', 'holds_nan', 'reduced', 'add_up',
-           'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand', 'strided', 'spread', 'write_spread',
-           'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'dimension_order', 'like_operands', 'like_first',
-           'copy_in_order', 'address', 'writable']
+           'KERNELS', 'replaceable', 'Switch', 'in_wide_rows', 'is_half', 'converted', 'holds_nan', 'one_rank',
+           'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand', 'strided',
+           'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'dimension_order',
+           'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -277,12 +277,16 @@ def channels_last_of_all(result, arrays):
 def sum_to(array, shape):
     "Sum `array` down to `shape`, the inverse of broadcasting `shape` up to `array.shape`."
     if array.shape == shape: return array
-    lead = array.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        i + lead for i, s in enumerate(shape) if s == 1 and array.shape[i + lead] != 1
-    )
+    axes = _repeated(array.shape, shape)
     if axes: array = xp.add_up(array, axes, True)
     return array.reshape(shape)
+
+@functools.lru_cache(1024)
+def _repeated(shape, small):
+    "The dimensions of `shape` along which what had the shape `small` was repeated."
+    lead = len(shape) - len(small)
+    ones = [d for d, s in enumerate(small, lead) if s == 1 != shape[d]]
+    return (*range(lead), *ones)
 
 class KERNELS:
     """Functions on bare arrays, none of them an operation, whose place compiled loops may take; see
@@ -348,6 +352,12 @@ def holds_nan(x):
     found = x.item(x.argmax())
     return found != found
 
+def one_rank(k):
+    """The rank `k` for `np.partition`, where no other is asked for: named once, it has NumPy take a
+    way that many equal numbers make ten times as long.
+    """
+    return k, k
+
 def reduced(x, axis, keepdims=False):
     "Sums over the dimensions `axis`; those of sixteen bits are rounded once, at the end."
     if not is_half(x): return np.add.reduce(x, axis=axis, keepdims=keepdims)
@@ -358,7 +368,8 @@ def add_up(x, axis, keepdims=False):
     """Sums over the dimensions `axis`, a sorted tuple.
 
     Where they are neighbours in a contiguous array of floats, a product with ones does it: several
-    times faster than `np.add.reduce`, which goes through short stretches one by one.
+    times faster than `np.add.reduce`, which goes through short stretches one by one. A few long
+    rows are added to each other.
     """
     size, shape = x.size, x.shape
     if size < 512 or not Switch.on or not axis or x.dtype not in CONSTANTS:
@@ -370,7 +381,8 @@ def add_up(x, axis, keepdims=False):
     first, last = axis[0], axis[-1] + 1
     n, inner = math.prod(shape[first:last]), math.prod(shape[last:])
     many = n > 1024 and 1 < inner <= 128 and n * inner == size
-    if not many and (not 1 < n <= 1024 or n == size or inner > 512):
+    long = last == 1 and n <= 32 <= inner
+    if long or not many and (not 1 < n <= 1024 or n == size or inner > 512):
         return np.add.reduce(x, axis=axis, keepdims=keepdims)
     ones = _ones.get((n, x.dtype))
     if ones is None and not many: ones = _ones[n, x.dtype] = np.ones(n, x.dtype)

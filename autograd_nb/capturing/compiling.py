@@ -12,6 +12,7 @@ import warnings
 import weakref
 
 from ..arrays.dtypes import get_default_dtype
+from ..arrays.numpy_backend import is_array
 from .comparing import difference
 from .guards import PACKAGE, TELLING, Reached, Witness, package_of
 from .joint import JointRecording, Replay
@@ -112,6 +113,8 @@ class Examined(Known):
         if self.reason is not None: return
         telling = sorted(TELLING & reached.words)
         if telling: return self.refuse(f'it uses {telling[0]}, which a replay cannot')
+        # tensors in an index are known by their arrays alone
+        reached.built_in = {id(c) for c in recording.program.constants if is_array(c)}
         self.watch(reached, tensors)
         known = {id(t) for t in (*reached.tensors, *tensors)}
         for t in (*recording.owners, *recording.leaves()):

@@ -32,7 +32,8 @@ PACKAGE = 'autograd_nb'
 ROOT = os.path.dirname(sys.modules[PACKAGE].__file__) + os.sep
 PATHS = tuple({sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')})
 IMPORTING = '<frozen importlib._bootstrap>'
-WORKERS = 'numpy', 'numba', 'llvmlite', 'scipy', 'cupy', 'ml_dtypes', '_distutils_hack'
+COMPILERS = 'numba', 'llvmlite'
+WORKERS = *COMPILERS, 'numpy', 'scipy', 'cupy', 'ml_dtypes', '_distutils_hack'
 
 def ours(globals_):
     "Whether these are the globals of a module of this package."
@@ -44,9 +45,15 @@ def written(code):
     file = code.co_filename
     return file.startswith((f'<{PACKAGE}', ROOT)) or f'{PACKAGE}_loops' in file
 
+def top_package(globals_): return (globals_.get('__name__') or '').partition('.')[0]
+
+def making(code, globals_):
+    "Whether code imports or compiles: what it calls runs on behalf of whoever called it."
+    return code.co_filename == IMPORTING or top_package(globals_) in COMPILERS
+
 def borrowed(code, globals_):
     "Whether code belongs to Python itself or to an array library: it runs on somebody's behalf."
-    name = (globals_.get('__name__') or '').partition('.')[0]
+    name = top_package(globals_)
     file = code.co_filename
     return (
         name in WORKERS
@@ -119,10 +126,10 @@ class Witness:
             kind = self.kinds.get(code)
             if kind is None:
                 globals_ = frame.f_globals
-                kind = ours(globals_) or written(code), borrowed(code, globals_)
+                own = ours(globals_) or written(code)
+                kind = own, borrowed(code, globals_), making(code, globals_)
                 self.kinds[code] = kind
-            # whoever is imported runs on behalf of the importer
-            if code.co_filename == IMPORTING: found = None
+            if kind[2]: found = None
             elif found is None and kind[0]: return False
             elif found is None and not kind[1]: found = True
             frame = frame.f_back
@@ -250,6 +257,7 @@ class Places:
         self.needs = [t._node is None for t in self.tensors]
         self.lacking = [n.grad is None for n in self.leaves]
         self.arrays = [t._array for t in self.tensors]
+        self.built_in = set()  # numbers of arrays that may not be replaced by others of their kind
 
 # %% ../../nbs/capture/09_guards.ipynb #5b48365c
 class Holding(Places):
@@ -274,6 +282,7 @@ class Holding(Places):
         if all(map(operator.is_, arrays, self.arrays)): return True
         for a, b in zip(arrays, self.arrays):
             if a is b: continue
+            if id(b) in self.built_in: return False
             if (a.shape, a.dtype, a.strides) != (b.shape, b.dtype, b.strides): return False
         self.arrays = arrays
         return True

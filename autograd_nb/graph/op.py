@@ -13,7 +13,7 @@ from numpy import asarray, ufunc as npufunc
 
 from .apply import OPERATIONS, Call, apply, make_node
 from .errors import ERROR_TRAITS
-from .modes import LAYERS, LOCAL
+from .modes import LAYERS
 from .node import BOUND, TensorBase
 from .rules import variant
 
@@ -183,7 +183,7 @@ class Applied(Definition):
     def show(self, base, outputs):
         "Tell the results of a view what they are views of."
         if self.outputs == 1: outputs[0]._meta = BOUND['view_meta'](base, outputs[0])
-        else: BOUND['view_metas'](base, outputs, not LOCAL.modes.no_record)
+        else: BOUND['view_metas'](base, outputs)
 
     def record(self, args, operands, results, outputs, specs, statics):
         """Make the node of an application that has been computed elsewhere, and give it to

@@ -89,7 +89,7 @@ several               |    os = []
 several               |    for d in ds:
 several               |        o = new_tensor(Tensor); o._array = d; o._node = None; os.append(o)
 several and not view  |        o._meta = meta
-several and view      |    view_metas({first}, os, SWITCH.plain or not m.no_record)
+several and view      |    view_metas({first}, os)
 differentiable        |    if no_record:
 one and not view      |    {inner}o._node = None
                       |    {inner}return {result}

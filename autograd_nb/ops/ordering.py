@@ -11,7 +11,9 @@ __all__ = ['PARTED', 'LONG', 'running_index', 'recurrence', 'delayed', 'damping'
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import CONSTANTS, holds_nan, like_first, row_major, xp
+from autograd_nb.arrays.numpy_backend import (
+    CONSTANTS, holds_nan, like_first, one_rank, row_major, xp
+)
 from ..graph.op import Fixed, N, Z, op
 from .pointwise import exp, zeros_for
 from .reduce import along, dims_of, pick
@@ -192,7 +194,7 @@ def first_of_long(row, k, descending):
     pieces = row[: len(row) // piece * piece].reshape(-1, piece)
     best = pieces.max(1) if descending else pieces.min(1)
     last = len(best) - k if descending else k - 1
-    bar = np.partition(best, last)[last]
+    bar = np.partition(best, one_rank(last))[last]
     found = np.flatnonzero(row >= bar if descending else row <= bar)
     return found[places_in_order(row[found], 0, descending)[:k]]
 
@@ -213,8 +215,8 @@ def first_in_order(x, *, dim, k, descending=False):
         found = np.empty((*rows.shape[:-1], k), np.int64)
         for i in np.ndindex(rows.shape[:-1]): found[i] = first_of_long(rows[i], k, descending)
         return np.ascontiguousarray(np.moveaxis(found, -1, dim))
-    if descending: found = np.argpartition(rows, n - k, -1)[..., n - k :]
-    else: found = np.argpartition(rows, k - 1, -1)[..., :k]
+    if descending: found = np.argpartition(rows, one_rank(n - k), -1)[..., n - k :]
+    else: found = np.argpartition(rows, one_rank(k - 1), -1)[..., :k]
     found.sort(-1)
     order = places_in_order(np.take_along_axis(rows, found, -1), -1, descending)
     return np.ascontiguousarray(np.moveaxis(np.take_along_axis(found, order, -1), -1, dim))
@@ -230,11 +232,14 @@ def place_of_rank(x, *, dim, rank):
         place = places_in_order(rows, -1, False)[..., rank : rank + 1]
     else:
         found = rows.copy()
-        found.partition(rank, -1)
+        found.partition(one_rank(rank), -1)
         found = found[..., rank : rank + 1]
         hit, before = rows == found, rank - np.add.reduce(rows < found, -1, int, keepdims=True)
-        if np.count_nonzero(before): hit = hit.cumsum(-1) > before
-        place = hit.argmax(-1, keepdims=True)
+        if np.count_nonzero(before):
+            hits = np.count_nonzero(hit, -1, keepdims=True)
+            earlier = hits.cumsum().reshape(hits.shape) - hits  # in the rows before
+            place = np.flatnonzero(hit)[earlier + before] % rows.shape[-1]
+        else: place = hit.argmax(-1, keepdims=True)
     return np.ascontiguousarray(place.swapaxes(dim, -1))
 
 # %% ../../nbs/ops/20_ordering.ipynb #274d4f68

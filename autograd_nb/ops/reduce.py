@@ -15,7 +15,7 @@ import functools
 from operator import index
 
 import numpy as np
-from ..arrays.numpy_backend import holds_nan, in_rows, row_major, xp
+from ..arrays.numpy_backend import holds_nan, in_rows, one_rank, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
 from autograd_nb.ops.pointwise import (
@@ -562,7 +562,7 @@ def median(x, *, dim=None, keepdim=False):
     rows = x.transpose(*rest, *dims).reshape([x.shape[i] for i in rest] + [-1])
     middle = (rows.shape[-1] - 1) // 2
     if xp.on_host and x.dtype.char in 'fd' and not holds_nan(x):
-        out = np.partition(rows, middle, -1)[..., middle].copy()
+        out = np.partition(rows, one_rank(middle), -1)[..., middle].copy()
     else:
         rows = xp.sort(rows, -1)
         out = rows[..., middle].copy()

@@ -67,13 +67,13 @@ def view_meta(x, o):
     return meta
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #2202acda
-def view_metas(x, outs, many):
-    """Give each of `outs`, all views of `x`, its `TensorExtras`. `many`: as one result of several,
-    see `_VIEWS`. What is the same for all is asked of the first.
+def view_metas(x, outs):
+    """Give each of `outs`, all views of `x`, its `TensorExtras`. What is the same for all is asked
+    of the first.
     """
     if not outs: return
     first = outs[0]._meta = view_meta(x, outs[0])
-    if first is None or first.shared or not many:
+    if first is None or first.shared:
         for o in outs[1:]: o._meta = view_meta(x, o)
         return
     # where the making of it was recorded, that it is one of several says more than what `x` was
@@ -86,6 +86,8 @@ def view_metas(x, outs, many):
         meta.base, meta.view = base, first.view
         if version is not None: meta.version = version
         views.append(weakref.ref(o))
+    if outs[0]._node is not None:
+        for o in outs[1:]: o._node = Unreached(o._memory.shape)
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #06465ec9
 def geometry(view, base):

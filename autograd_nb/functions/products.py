@@ -28,12 +28,9 @@ from ..layers.names import recorded_as, rename
 from ..layers.replay import constant_input
 from .complex_numbers import conj_physical
 
-# %% ../../nbs/tensor/functions/26_products.ipynb #12df50ce
-@forms('function')
-def tensordot(a, b, dims=2, out=None):
-    """The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`,
-    or two lists.
-    """
+# %% ../../nbs/tensor/functions/26_products.ipynb #12df50cd
+def _dims_in_common(a, b, dims):
+    "The dimensions of each operand that `tensordot` sums over, in pairs."
     if isinstance(dims, TensorBase): dims = dims.tolist() if dims._array.size > 1 else dims.item()
     if isinstance(dims, str):
         raise RuntimeError(
@@ -55,6 +52,15 @@ def tensordot(a, b, dims=2, out=None):
     for d in (*da, *db):
         if builtins.max(da.count(d), db.count(d)) > 1:
             raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
+    return da, db
+
+# %% ../../nbs/tensor/functions/26_products.ipynb #12df50ce
+@forms('function')
+def tensordot(a, b, dims=2, out=None):
+    """The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`,
+    or two lists.
+    """
+    da, db = _dims_in_common(a, b, dims)
     for i, j in zip(da, db):
         if a._array.shape[i] == 1: b = F.sum(b, j, True, dtype=b.dtype)
         elif b._array.shape[j] == 1: a = F.sum(a, i, True, dtype=a.dtype)

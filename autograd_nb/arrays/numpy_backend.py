@@ -308,16 +308,18 @@ _ones = {}  # (length, dtype) -> a vector
 # %% ../../nbs/arrays/02_numpy.ipynb #33a7e6d7
 SHORT = 16  # numbers of a row for which an inner loop of its own is not worth while
 WIDE = 256  # numbers of an inner loop that is long enough
-LARGE = 2048  # numbers from which on it matters
+LARGE = 2048  # numbers from which on it matters: so many are `a.size * b.size / k` for rows of `k`
 
 def in_wide_rows(function, a, b):
-    "`function(a, b)`, a ufunc or what does the same, of arrays whose shapes differ."
-    k = a.shape[-1] if a.ndim and b.ndim else 0
-    if not 1 < k <= SHORT or b.shape[-1] != k or max(a.size, b.size) < WIDE: return function(a, b)
+    """`function(a, b)`, a ufunc or what does the same, of many numbers in short rows: arrays of
+    different shapes, not of none.
+    """
+    k = a.shape[-1]
+    if not b.ndim or b.shape[-1] != k: return function(a, b)
     once = [x.ndim == 1 or x.shape[-2] == 1 for x in (a, b)]
     if once[0] == once[1]: return function(a, b)
     row, full = (a, b) if once[0] else (b, a)
-    if row.size == k and row.ndim <= full.ndim and full.size >= LARGE:
+    if row.size == k and row.ndim <= full.ndim:
         if full.flags.c_contiguous: return _beside_one_row(function, full, row, once[0])
     elif row.ndim > 1 and row.size * full.shape[-2] >= LARGE:
         row = row.repeat(full.shape[-2], -2)

@@ -20,7 +20,7 @@ from types import FunctionType
 
 from numpy import add, asarray, dtype, ndarray
 
-from ..arrays.numpy_backend import CONSTANTS, SHORT, WIDE, constant, in_wide_rows
+from ..arrays.numpy_backend import CONSTANTS, LARGE, SHORT, constant, in_wide_rows
 from ..graph.apply import apply, unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
@@ -72,9 +72,12 @@ package               |    if {bare}: return kernel({given})
                       |        if m.general or SWITCH.guards and ({guards}): {general}
                       |        no_record = m.no_record or {unrecorded}; meta = m.meta
 floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8: {general}
-arrays_out            |    s0 = a0.ndim if no_record else a0.shape
+arrays_out and not pair|    s0 = a0.ndim if no_record else a0.shape
+pair and arrays_out   |    if no_record: s0 = a0.ndim; repeats = s0 > 2
+pair and arrays_out   |    else:
+pair and arrays_out   |        s0 = a0.shape; s1 = s0 if c is float or c is int else a1.shape
+pair and arrays_out   |        repeats = s0 != s1
 measured              |    s0 = no_record or a0.shape
-pair and arrays_out   |    s1 = s0 if c is float or c is int else {measure}
 arrays_out            |    try: d = {computed} if s0 else kernel({arrays}, out=...)
 not arrays_out        |    try: d = kernel({arrays})
                       |    except Exception as error: explain(error, op, {passed}, dict({options}))
@@ -253,7 +256,6 @@ def wording(op, form):
         bare=' and '.join(bare),
         arrays=', '.join([*arrays, *options]),
         computed=_computed(arrays),
-        measure='(a1.shape if not no_record else a1.ndim if s0 < 3 else None)',
         passed=passed,
         options=', '.join(options),
         result='o' if op.outputs == 1 else 'tuple(os)',
@@ -279,8 +281,9 @@ def signature_of(op, names, form):
 def _computed(arrays):
     "The kernel's call for arrays with dimensions."
     if len(arrays) != 2: return f'kernel({", ".join(arrays)})'
-    same = f's0 == s1 or a0.shape[-1] > {SHORT} or a0.size + a1.size < {WIDE}'
-    return f'(kernel(a0, a1) if {same} else in_wide_rows(kernel, a0, a1))'
+    k = 'a0.shape[-1]'
+    short = f'repeats and 1 < {k} <= {SHORT} and a0.size * a1.size >= {LARGE} * {k}'
+    return f'(in_wide_rows(kernel, a0, a1) if {short} else kernel(a0, a1))'
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409
 def kept(op, name, need, positions, words):

@@ -1006,3 +1006,83 @@ def test_what_was_empty_may_be_filled(fill):
     for _ in range(4): assert torch.equal(fast(x), f(x)) and fast(x)[0] == 3
     for place in places: place.clear()
     for _ in range(4): assert fast(x)[0] == 2
+
+
+LABELS = torch.arange(12) % 3
+PICKED = {
+    "rows": lambda out, mask: out[mask].square().sum(),
+    "columns": lambda out, mask: out.T[:, mask].exp().sum(),
+    "numbers beside": lambda out, mask: out[mask, 1].sum(),
+    "a loss": lambda out, mask: F.cross_entropy(out[mask], LABELS[mask]),
+}
+
+
+def turn(mask, *places):
+    for i in places: mask[i] = not mask[i]
+
+
+MASKS_CHANGE = {
+    "stays": lambda mask: None,
+    "one more": lambda mask: turn(mask, 1),
+    "as many others": lambda mask: turn(mask, 0, 1),
+    "replaced": lambda mask: setattr(mask, "data", torch.arange(12) < 6),
+    "replaced by a larger": lambda mask: setattr(mask, "data", torch.arange(12) < 7),
+    "none": lambda mask: mask.zero_(),
+}
+
+
+@pytest.mark.parametrize("change", MASKS_CHANGE.values(), ids=MASKS_CHANGE)
+@pytest.mark.parametrize("pick", PICKED.values(), ids=PICKED)
+def test_masks_from_outside(pick, change):
+    torch.manual_seed(0)
+    layer, x, mask = nn.Linear(4, 3), torch.randn(12, 4), torch.arange(12) % 2 == 0
+
+    def loss(): return pick(layer(x), mask)
+
+    def results(f):
+        layer.zero_grad()
+        out = f()
+        out.backward()
+        return out, layer.weight.grad.clone(), layer.bias.grad.clone()
+
+    fast = torch.compile(loss)
+    for _ in range(3): torch.testing.assert_close(results(fast), results(loss))
+    assert replayed(fast)
+    change(mask)
+    for _ in range(3): torch.testing.assert_close(results(fast), results(loss), equal_nan=True)
+
+
+@pytest.mark.parametrize("change", [c for n, c in MASKS_CHANGE.items() if "replaced" not in n], ids=[n for n in MASKS_CHANGE if "replaced" not in n])
+def test_masks_of_captured_steps(change):
+    x, mask = torch.arange(24.0).view(12, 2), torch.arange(12) % 2 == 0
+
+    def step(k): return (x[mask] * k).sum(0) + mask.sum()
+
+    captured = steps.capture(step)
+    for i in range(6):
+        if i == 4: change(mask)
+        k = torch.tensor(float(i))
+        assert torch.equal(captured(k), step(k))
+
+
+MASKS_MADE_INSIDE = {
+    "computed": lambda x, mask: x[mask & (x > 0)],
+    "written to before": lambda x, mask: x[mask.logical_not_()],
+    "written to after": lambda x, mask: (x[mask].sum(), mask.logical_not_())[0],
+    "written to by a view": lambda x, mask: (x[mask].sum(), mask[:2].fill_(True))[0],
+    "drawn": lambda x, mask: x[mask.bernoulli_(0.5)],
+}
+
+
+@pytest.mark.parametrize("f", MASKS_MADE_INSIDE.values(), ids=MASKS_MADE_INSIDE)
+def test_masks_that_the_function_makes(f):
+    x, mask = torch.randn(8), torch.arange(8) % 2 == 0
+    fast = torch.compile(lambda: f(x, mask).sum())
+    for _ in range(4):
+        held = mask.clone()
+        torch.manual_seed(0)
+        expected = f(x, mask).sum()
+        mask.copy_(held)
+        torch.manual_seed(0)
+        assert torch.equal(fast(), expected)
+    assert not replayed(fast) and "depends on the numbers" in reason(fast)

@@ -21,7 +21,7 @@ from ..layers.half import BF16, rounded_gradient
 from ..layers.hooks import LEAF_HOOKS
 from ..layers.versions import JOURNAL
 from autograd_nb.capturing.operations import (
-    Again, ArrayCalls, CallArguments, Calls, Leaving, Making, OperationCalls, OperationLines,
+    Again, ArrayCalls, CallArguments, Calls, Leaving, Making, Masks, OperationCalls, OperationLines,
     Operations, Overwriting
 )
 from autograd_nb.capturing.program import (
@@ -413,7 +413,7 @@ class RulesAlone:
 # %% ../../nbs/capture/04_backward.ipynb #0c74a1f2
 class RecordsForward(
     Names, Shared, Lines, Elementwise, Apart, Operations, OperationLines,
-    OperationCalls, Overwriting, Making, Leaving
+    OperationCalls, Masks, Overwriting, Making, Leaving
 ):
     "What a tape hears of operations."
 
@@ -432,6 +432,8 @@ class Tape(RecordsForward, Calls, CallArguments, ArrayCalls, Again, RecordsBackw
         self.names, self.kept = {}, []  # id of an array -> its name; the arrays, so that ids stay
         self.pending = []  # operations that are at work
         self.moving = set()  # ids of memory in which numbers of tensors say where a view starts
+        # masks from outside, with how many they pick; ids of memory that the step may write to
+        self.masks, self.changing = [], set()
         self.seen, self.wrote = JOURNAL.last, False  # the last write that is accounted for
         self.guards = {}  # tensors from outside, with their arrays
         self.makers = {}  # tensors made of Python's values, to which nobody has written so far

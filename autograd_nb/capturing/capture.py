@@ -15,6 +15,7 @@ from ..graph.node import TensorBase
 from ..graph.pytree import tree_flatten, tree_unflatten
 from .comparing import Recording, difference
 from .compiler import Compiler
+from .operations import pick_as_many
 from .program import CALLED, NUMBERED, CaptureError
 
 # %% ../../nbs/capture/08_capture.ipynb #60ca2e74
@@ -101,12 +102,14 @@ class Known:
         # another thread is at it at this moment
         if not lock.acquire(False): return step(*args, **kwargs)
         try:
-            if self.replay is not None and same_memory(self.guards):
+            if self.replay is not None and self.fits():
                 found = self.replay(*[t._array for t in tensors], *[t._node for t in tensors])
                 return tree_unflatten(found, self.spec)
             return self.recorded(step, args, kwargs)
         finally:
             lock.release()
+
+    def fits(self): return same_memory(self.guards) and pick_as_many(self.masks)
 
     def recorded(self, step, args, kwargs):
         "Carry the step out and write it down."
@@ -130,6 +133,7 @@ class Known:
         where = difference(first, second)
         if where is not None: raise CaptureError(NOT_THE_SAME.format(where))
         self.compiler, self.guards, self.spec = Compiler(second), second.guards, second.spec
+        self.masks = second.masks
         self.replay = self.compiler.function()
 
 # %% ../../nbs/capture/08_capture.ipynb #fa48bc18

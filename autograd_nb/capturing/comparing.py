@@ -36,6 +36,7 @@ class Recording:
         self.look_at_result(tape)
         self.problem, self.program = tape.problem, tape.program
         self.guards, self.arguments = list(tape.guards.values()), tape.arguments
+        self.masks = tape.masks
 
     def look_at_arguments(self, tape, tensors):
         if any(t._node is not None and t._node.__class__ is not AccumulateGrad for t in tensors):

@@ -16,6 +16,7 @@ from ..arrays.numpy_backend import is_array
 from .comparing import difference
 from .guards import PACKAGE, TELLING, Reached, Witness, package_of
 from .joint import JointRecording, Replay
+from .operations import pick_as_many
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import WRAPPERS, AccumulateGrad, TensorBase, added_to
 from ..graph.pytree import tree_flatten
@@ -70,12 +71,12 @@ class Known:
     def __init__(self, roots, key):
         self.roots, self.key = roots, key
         self.first = self.replay = self.reached = self.reason = None
-        self.tries = 0
+        self.tries, self.masks = 0, []
 
     def fits(self, tensors):
         "Whether this can be used for a call with these tensors."
         reached = self.reached
-        if not reached.holds(): return False
+        if not (reached.holds() and pick_as_many(self.masks)): return False
         if self.apart: return True
         return not any([id(t._array) in self.ids for t in tensors])
 
@@ -126,7 +127,7 @@ class Examined(Known):
 
     def take(self, recording):
         "Make a replay of it, if there was one before that is the same."
-        first, self.first = self.first, recording
+        first, self.first, self.masks = self.first, recording, recording.masks
         if first is None: return
         where = difference(first, recording)
         if where is None and not first.same_as(recording): where = 'it differs in what it needs'

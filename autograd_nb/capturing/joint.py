@@ -77,7 +77,7 @@ class Run:
         self.cut = sum(id(l) in kept for l in forward)
         self.passes = any(l.kind == 'accumulate' for l in forward)
         if tape.problem is None: self.settle()
-        self.problem, self.arguments = tape.problem, tape.arguments
+        self.problem, self.arguments, self.masks = tape.problem, tape.arguments, tape.masks
         self.owners = [t for t, _ in tape.guards.values()]
         self.outputs_kinds = [(t._array.shape, t._array.dtype) for t in self.outputs]
         del self.tape

@@ -32,13 +32,7 @@ class Operations:
         self.check_writes()
         for a, t in zip(arrays, args): self.operand(a, t)
         result = computed(op, arrays, statics)
-        if op.name == 'index' and any(
-            is_array(i) and i.dtype == bool for i in tree_flatten(statics['index'])[0]
-        ):
-            self.refuse(
-                'the shape of what a mask picks depends on the numbers',
-                'keep the shape: multiply by the mask, or use torch.where',
-            )
+        if op.name == 'index': self.picked(statics['index'])
         if op.view and any(i.__class__ is Place for i in statics.get('index', ())):
             self.moving.add(id(storage_of(result)))
         self.pending.append([op, args, arrays, {**op.statics, **statics}, result])
@@ -60,6 +54,34 @@ class Operations:
             dtype = self.program.constant(a.dtype, 'equal')
             args = [self.expression(t._array, set(), t), dtype]
             self.call_line([a], np.ndarray.astype, args, note='to')
+
+# %% ../../nbs/capture/03_operations.ipynb #fa7f6659
+MASK = (
+    'the shape of what a mask picks depends on the numbers',
+    'keep the shape: multiply by the mask, or use torch.where; or make the mask outside',
+)
+
+class Masks:
+    "Masks among indices."
+
+    def picked(self, index):
+        "An operation reads at `index`."
+        for mask in tree_flatten(index)[0]:
+            if not is_array(mask) or mask.dtype != bool: continue
+            fixed = self.names.get(id(mask), 'c')[0] == 'c'
+            if not fixed or id(storage_of(mask)) in self.changing: self.refuse(*MASK)
+            self.masks.append((mask, np.count_nonzero(mask)))
+
+    def may_change(self, array):
+        "The step writes to an array, or gives it to a function that may."
+        memory = id(storage_of(array))
+        self.changing.add(memory)
+        self.makers.pop(memory, None)
+        if any(id(storage_of(mask)) == memory for mask, _ in self.masks): self.refuse(*MASK)
+
+def pick_as_many(masks):
+    "Whether masks pick as many numbers as when they were recorded."
+    return all([np.count_nonzero(mask) == count for mask, count in masks])
 
 # %% ../../nbs/capture/03_operations.ipynb #3f1fff8d
 class OperationLines:
@@ -145,7 +167,7 @@ class Overwriting:
                 'leave this call outside the captured step',
             )
             return
-        self.makers.pop(id(storage_of(array)), None)
+        self.may_change(array)
         uses = set()
         args = [self.expression(array, uses), self.expression(new, uses)]
         self.call_line([], overwrite, args, uses, f'write  {line_of()}', kind='write')
@@ -279,7 +301,7 @@ class CallArguments:
     def _whole(self, value, uses):
         "Source text for an argument of a function that is called as a whole."
         if isinstance(value, TensorBase):
-            self.makers.pop(id(storage_of(value._array)), None)
+            self.may_change(value._array)
             name = self.names.get(id(value._array))
             if name is None or name[0] == 'c': return self.program.constant(value)
             uses.add(name)

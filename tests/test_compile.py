@@ -1086,3 +1086,51 @@ def test_masks_that_the_function_makes(f):
         torch.manual_seed(0)
         assert torch.equal(fast(), expected)
     assert not replayed(fast) and "depends on the numbers" in reason(fast)
+
+
+class Rounded(torch.autograd.Function):
+    "Rounded to steps, with the gradient of what was not, where the steps are few."
+
+    @staticmethod
+    def forward(ctx, w, step):
+        ctx.save_for_backward(w, step)
+        return torch.round(w / step) * step
+
+    @staticmethod
+    def backward(ctx, g):
+        w, step = ctx.saved_tensors
+        return g * ((w / step).abs() <= 5), None
+
+
+def test_custom_functions_are_given_other_tensors_of_the_same_array():
+    def losses(wrap):
+        torch.manual_seed(0)
+        w, x = nn.Parameter(torch.randn(6, 3)), torch.randn(5, 3)
+        optimizer = torch.optim.SGD([w], 0.1)
+
+        def step():
+            loss = (x @ Rounded.apply(w, w.detach().abs().max() / 7).t()).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        fast, found = wrap(step), []
+        for i in range(9):
+            if i == 6:
+                assert wrap is not torch.compile or replayed(fast)
+                w.data = torch.full((6, 3), 0.3)  # what a replay holds is the array of before
+            found.append(fast().item())
+        return found
+
+    assert losses(torch.compile) == losses(lambda f: f)
+
+
+def test_grids_of_pixels_are_constants():
+    x, theta = torch.rand(1, 1, 4, 4), torch.tensor([[[1.0, 0.1, 0.0], [0.0, 0.9, 0.0]]], requires_grad=True)
+
+    def f(theta): return F.grid_sample(x, F.affine_grid(theta, (1, 1, 4, 4), align_corners=False), align_corners=False).sum()
+
+    fast = torch.compile(f)
+    for _ in range(4): assert torch.equal(fast(theta), f(theta))
+    assert replayed(fast)

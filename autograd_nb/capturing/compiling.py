@@ -118,12 +118,17 @@ class Examined(Known):
         reached.built_in = {id(c) for c in recording.program.constants if is_array(c)}
         self.watch(reached, tensors)
         known = {id(t) for t in (*reached.tensors, *tensors)}
-        for t in (*recording.owners, *recording.leaves()):
-            if id(t) not in known:
-                self.refuse(
-                    f'it uses a tensor of shape {tuple(t._array.shape)} that is made or kept where'
-                    ' it cannot be watched'
-                )
+        unknown = [t for t in recording.leaves() if id(t) not in known]
+        for t in recording.owners:
+            if id(t) in known: continue
+            # another tensor around the array of one that we know, as custom functions are given
+            if id(t._array) in self.ids: reached.built_in.add(id(t._array))
+            else: unknown.append(t)
+        for t in unknown:
+            self.refuse(
+                f'it uses a tensor of shape {tuple(t._array.shape)} that is made or kept where it'
+                ' cannot be watched'
+            )
 
     def take(self, recording):
         "Make a replay of it, if there was one before that is the same."

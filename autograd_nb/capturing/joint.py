@@ -256,7 +256,8 @@ class JointRecording(Run, Results, Gradients, Pass, Settling):
         "What is to be the same in both recordings."
         wanted = [w if w.__class__ is int else id(w) for w in self.wanted]
         slots = [(i, v.__class__, v) for i, v in self.slots]
-        return slots, self.roots, self.spent, self.gradients, wanted, [*map(id, self.owners)]
+        arrays = [id(t._array) for t in self.owners]
+        return slots, self.roots, self.spent, self.gradients, wanted, arrays
 
     def leaves(self):
         "The tensors from outside that get gradients."

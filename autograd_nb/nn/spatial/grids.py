@@ -18,6 +18,7 @@ from ...creation import linspace
 from ...functions.arguments import _op
 from ...graph.node import TensorBase, tensor_like
 from ...layers.casting import castable
+from ...layers.replay import constant_input
 
 # %% ../../../nbs/nn/spatial/08_grids.ipynb #e63ceb4b
 _ALIGNED_BEFORE = (
@@ -67,9 +68,8 @@ def affine_grid(theta, size, align_corners=None):
             f'Expected size for first two dimensions of batch2 tensor to be: [{size[0]},'
             f' {dims + 1}] but got: [{theta.shape[0]}, {dims + 1}].'
         )
-    flat = tensor_like(_pixels(tuple(map(int, size[2:])), theta.dtype, bool(align_corners))).to(
-        theta.device
-    )
+    pixels = tensor_like(_pixels(tuple(map(int, size[2:])), theta.dtype, bool(align_corners)))
+    flat = constant_input(pixels.to(theta.device))
     return F.matmul(flat, theta.transpose(1, 2)).reshape(size[0], *size[2:], dims)
 
 # %% ../../../nbs/nn/spatial/08_grids.ipynb #d1ce210f

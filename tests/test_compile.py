@@ -1052,7 +1052,7 @@ def test_masks_from_outside(pick, change):
     for _ in range(3): torch.testing.assert_close(results(fast), results(loss), equal_nan=True)
 
 
-@pytest.mark.parametrize("change", [c for n, c in MASKS_CHANGE.items() if "replaced" not in n], ids=[n for n in MASKS_CHANGE if "replaced" not in n])
+@pytest.mark.parametrize("change", MASKS_CHANGE.values(), ids=MASKS_CHANGE)
 def test_masks_of_captured_steps(change):
     x, mask = torch.arange(24.0).view(12, 2), torch.arange(12) % 2 == 0
 
@@ -1062,6 +1062,30 @@ def test_masks_of_captured_steps(change):
     for i in range(6):
         if i == 4: change(mask)
         k = torch.tensor(float(i))
+        assert torch.equal(captured(k), step(k))
+
+
+INDICES = {
+    "rows": lambda x, i: x[i],
+    "numbers": lambda x, i: x[i, i % 2],
+    "of a view": lambda x, i: x[:, 1:][i],
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "take": lambda x, i: x.take(i),
+    "embedding": lambda x, i: F.embedding(i, x),
+}
+
+
+@pytest.mark.parametrize("read", INDICES.values(), ids=INDICES)
+def test_indices_of_captured_steps_are_replaced(read):
+    x, i = torch.arange(24.0).view(12, 2), torch.tensor([1, 2])
+
+    def step(k): return (read(x, i) * k).sum()
+
+    captured = steps.capture(step)
+    for n in range(8):
+        if n == 4: i.data = torch.tensor([5, 7])
+        k = torch.tensor(float(n))
         assert torch.equal(captured(k), step(k))
 
 

@@ -7,9 +7,11 @@ __all__ = ['Captured', 'capture']
 
 # %% ../../nbs/capture/08_capture.ipynb #7cc0c4cd
 import functools
+import gc
 import threading
 import numpy as np
 
+from ..arrays.numpy_backend import is_array, storage_of
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase
 from ..graph.pytree import tree_flatten, tree_unflatten
@@ -81,13 +83,25 @@ NOT_THE_SAME = (
     ' carried out, this time and the time before'
 )
 
-def same_memory(guards):
-    "Whether tensors that a step uses from outside still have arrays of their kind."
+def same_memory(guards, held):
+    "Whether tensors that a step uses from outside have arrays of their kind, `held` the same ones."
+    if not all([t._array is a for t, a in held]): return False
     for t, a in guards:
         b = t._array
         if b is not a and (b.shape, b.dtype, b.strides) != (a.shape, a.dtype, a.strides):
             return False  # a parameter has become another
     return True
+
+# %% ../../nbs/capture/08_capture.ipynb #94b4000c
+def holders(program):
+    "Pairs of a tensor and its array, for tensors that a program knows by their arrays alone."
+    found = zip(program.constants, program.kinds)
+    arrays = [c for c, kind in found if kind == 'is' and is_array(c)]
+    if not arrays: return []
+    memory = {id(storage_of(a)) for a in arrays}
+    referrers = gc.get_referrers(*arrays, *map(storage_of, arrays))
+    around = [t for t in referrers if issubclass(type(t), TensorBase)]
+    return [(t, t._array) for t in around if id(storage_of(t._array)) in memory]
 
 # %% ../../nbs/capture/08_capture.ipynb #45dea518
 class Known:
@@ -109,7 +123,7 @@ class Known:
         finally:
             lock.release()
 
-    def fits(self): return same_memory(self.guards) and pick_as_many(self.masks)
+    def fits(self): return same_memory(self.guards, self.held) and pick_as_many(self.masks)
 
     def recorded(self, step, args, kwargs):
         "Carry the step out and write it down."
@@ -133,7 +147,7 @@ class Known:
         where = difference(first, second)
         if where is not None: raise CaptureError(NOT_THE_SAME.format(where))
         self.compiler, self.guards, self.spec = Compiler(second), second.guards, second.spec
-        self.masks = second.masks
+        self.masks, self.held = second.masks, holders(second.program)
         self.replay = self.compiler.function()
 
 # %% ../../nbs/capture/08_capture.ipynb #fa48bc18

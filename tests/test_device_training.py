@@ -155,6 +155,7 @@ class Oddities(nn.Module):
         r = torch.zeros_like(g).scatter_add(
             1, (torch.arange(6, device=x.device) % 3).expand(x.size(0), 6), torch.where(g > 0, g, g.exp() - 1)
         )
+        kept, r = kept.to(self.pair.weight.dtype), r.to(self.pair.weight.dtype)  # which autocast leaves alone on the CPU
         return F.cross_entropy(self.pair(kept, r), y) + torch.log1p(torch.cdist(g, r).square()).mean()
 
 

@@ -168,7 +168,8 @@ def test_gradient_is_the_derivative(case):
 def test_recorded_backward_gives_the_same_bits(case):
     arrays = case.draw(np.float32)
     plain, recorded = case.gradients(arrays), case.gradients(arrays, create_graph=True)
-    if case.op.name == "normalise":  # bare arrays are summed by products with ones, which some processors round in another order
+    # of bare arrays, sums by products with ones, which some processors round in another order, and quotients where nothing is zero
+    if case.op.name in ("normalise", "cumprod"):
         for a, b in zip(recorded, plain, strict=True):
             agree(a.detach(), b.detach())
     else:

@@ -102,6 +102,7 @@ WIDEST = {
             'index_put',
             'scatter_add',
             'grid_sample',
+            'bilinear',
         )
     ),
 }

@@ -44,7 +44,7 @@ def taken_as(t):
     casting = LOCAL.modes.casting
     return t.dtype if casting is None else casting.taken_as(t)
 
-def as_taken(tensors):
-    "Tensors as a product takes them: for words about them."
+def as_taken(tensors, name='matmul'):
+    "Tensors as a product (or what is called `name`) takes them."
     casting = LOCAL.modes.casting
-    return tensors if casting is None else casting('matmul', tuple(tensors))
+    return tensors if casting is None else casting(name, tuple(tensors))

@@ -14,7 +14,7 @@ from ...arrays.dtypes import c_name
 from ...functions import need_tensor
 from ...functions.arguments import _op
 from ...graph.errors import linear_error
-from ...layers.casting import as_given, taken_as
+from ...layers.casting import as_given, as_taken, taken_as
 from ...layers.names import rename
 
 # %% ../../../nbs/nn/functional/01_products.ipynb #39cda08b
@@ -95,10 +95,10 @@ def bilinear(input1, input2, weight, bias=None):
             f'bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected'
             f' {weight.shape[0]}'
         )
+    input1, input2, weight, bias = as_taken((input1, input2, weight, bias), 'bilinear')
     given = dict(input1=input1, input2=input2, weight=weight, bias=bias)
     given = {name: x for name, x in given.items() if x is not None}
     words = 'All tensors must have the same dtype, got ' + ', '.join(f'{n}: {{}}' for n in given)
-    # autocast leaves it alone
     as_given(F.one_dtype, words, *given.values(), name=lambda x: c_name(x._array))
     F.refuse_complex_gradient(input1, '_trilinear', input2, weight)
     lead = input1.shape[:-1]

@@ -404,7 +404,7 @@ class Run:
 
     def __init__(self, lib):
         self.lib = lib
-        self.scope, self.born, self.inference = {"torch": lib, "copy": copy, "pickle": pickle}, {}, False
+        self.scope, self.born, self.inference = {"torch": lib, "nn": lib.nn, "F": lib.nn.functional, "np": np, "copy": copy, "pickle": pickle}, {}, False
         for prelude in PRELUDES:
             exec(_compiled(prelude), self.scope)
 

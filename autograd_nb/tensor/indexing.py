@@ -299,5 +299,6 @@ class Writing:
             raise F._index_error(error, rest, target._array.shape) from None
         if basic: return _put_into(target, value, given)
         overwrite(target, put, 'index_put_')
-        if value._array.size == 1 and len(rest) == 1 and rest[0].dtype.kind == 'b':
+        picks = [i for i in rest if is_array(i)]
+        if value._array.size == 1 and len(picks) == 1 and picks[0].dtype.kind == 'b':
             _advise_spread(target._array, 'masked_fill_')  # which PyTorch hands it on to

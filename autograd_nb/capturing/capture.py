@@ -11,7 +11,7 @@ import gc
 import threading
 import numpy as np
 
-from ..arrays.numpy_backend import is_array, storage_of
+from ..arrays.numpy_backend import storage_of
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase
 from ..graph.pytree import tree_flatten, tree_unflatten
@@ -95,8 +95,7 @@ def same_memory(guards, held):
 # %% ../../nbs/capture/08_capture.ipynb #94b4000c
 def holders(program):
     "Pairs of a tensor and its array, for tensors that a program knows by their arrays alone."
-    found = zip(program.constants, program.kinds)
-    arrays = [c for c, kind in found if kind == 'is' and is_array(c)]
+    arrays = program.built_in()
     if not arrays: return []
     memory = {id(storage_of(a)) for a in arrays}
     referrers = gc.get_referrers(*arrays, *map(storage_of, arrays))

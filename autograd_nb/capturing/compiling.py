@@ -12,7 +12,7 @@ import warnings
 import weakref
 
 from ..arrays.dtypes import get_default_dtype
-from ..arrays.numpy_backend import is_array
+from ..arrays.numpy_backend import storage_of
 from .comparing import difference
 from .guards import PACKAGE, TELLING, Reached, Witness, package_of
 from .joint import JointRecording, Replay
@@ -114,15 +114,15 @@ class Examined(Known):
         if self.reason is not None: return
         telling = sorted(TELLING & reached.words)
         if telling: return self.refuse(f'it uses {telling[0]}, which a replay cannot')
-        # tensors in an index are known by their arrays alone
-        reached.built_in = {id(c) for c in recording.program.constants if is_array(c)}
+        # tensors in an index are known by their arrays alone, or by views of these
+        reached.built_in = {id(storage_of(a)) for a in recording.program.built_in()}
         self.watch(reached, tensors)
         known = {id(t) for t in (*reached.tensors, *tensors)}
         unknown = [t for t in recording.leaves() if id(t) not in known]
         for t in recording.owners:
             if id(t) in known: continue
             # another tensor around the array of one that we know, as custom functions are given
-            if id(t._array) in self.ids: reached.built_in.add(id(t._array))
+            if id(t._array) in self.ids: reached.built_in.add(id(storage_of(t._array)))
             else: unknown.append(t)
         for t in unknown:
             self.refuse(

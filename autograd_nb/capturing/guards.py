@@ -23,7 +23,7 @@ from types import (
 )
 import numpy as np
 
-from ..arrays.numpy_backend import is_array
+from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.node import AccumulateGrad, TensorBase
 
@@ -257,7 +257,7 @@ class Places:
         self.needs = [t._node is None for t in self.tensors]
         self.lacking = [n.grad is None for n in self.leaves]
         self.arrays = [t._array for t in self.tensors]
-        self.built_in = set()  # numbers of arrays that may not be replaced by others of their kind
+        self.built_in = set()  # ids of memory that no other of its kind may take the place of
 
 # %% ../../nbs/capture/09_guards.ipynb #5b48365c
 class Holding(Places):
@@ -282,7 +282,7 @@ class Holding(Places):
         if all(map(operator.is_, arrays, self.arrays)): return True
         for a, b in zip(arrays, self.arrays):
             if a is b: continue
-            if id(b) in self.built_in: return False
+            if id(storage_of(b)) in self.built_in: return False
             if (a.shape, a.dtype, a.strides) != (b.shape, b.dtype, b.strides): return False
         self.arrays = arrays
         return True

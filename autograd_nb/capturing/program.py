@@ -79,6 +79,11 @@ class Program:
         if kind != 'equal': self.by_id[id(value)] = name
         return name
 
+    def built_in(self):
+        "The arrays from outside that lines name themselves, and not by a tensor that holds them."
+        found = zip(self.constants, self.kinds)
+        return [c for c, kind in found if kind == 'is' and is_array(c)]
+
     def kind(self, name): return self.kinds[int(name[1:].partition('.')[0])]
 
     def value(self, name): return self.constants[int(name[1:].partition('.')[0])]

@@ -348,21 +348,20 @@ def add_at(out, places, values):
 if AVAILABLE: KERNELS.add_rows, KERNELS.add_at = add_rows, add_at
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #ddc85ca8
-def along_index(name, x, dim, index, other):
+def along_index(name, x, dim, index, other, *more):
     """Have the loop `name` go along dimension `dim` of `x`, with an `index` and an `other` array
-    of its shape; returns whether it could.
+    of its shape, and what `more` it takes; returns whether it could.
     """
     dim, of_x, of_index = dim % x.ndim, x.shape, index.shape
     same = of_x[:dim] == of_index[:dim] and of_x[dim + 1 :] == of_index[dim + 1 :]
     if not same or index.dtype != np.int64 or not fits_or_same(other, x): return False
     if not all_below(index, of_x[dim]): return False  # array code has the error
     outer, many, inner = parted(of_index, dim)
-    loop, shape = getattr(loops(), name, None), (outer, many, inner)
-    if loop is None: return False
+    loop, shape = getattr(loops(), name), (outer, many, inner)
     if inner > 1: loop = getattr(loops(), name + '_across', loop)
     elif hasattr(loops(), name + '_across'): shape = outer, many
     x = x.reshape(outer, of_x[dim], *shape[2:])
-    arguments = x, np.ascontiguousarray(index).reshape(shape), other.reshape(shape)
+    arguments = x, np.ascontiguousarray(index).reshape(shape), other.reshape(shape), *more
     thread_pool.run(loop, outer, other.size, *arguments)
     return True
 
@@ -374,8 +373,10 @@ def read_along(x, index, dim):
 
 def combine_along(ufunc, out, index, dim, values):
     "See `indexing.combine_along`."
-    if values.shape != index.shape: return False
-    return along_index(ufunc.__name__ + '_along', out, dim, index, in_order(values))
+    if values.shape != index.shape or ufunc is np.multiply: return False
+    values = in_order(values)
+    if ufunc is np.add: return along_index('add_along', out, dim, index, values)
+    return along_index('extremes_along', out, dim, index, values, ufunc is np.maximum)
 
 if AVAILABLE: KERNELS.read_along, KERNELS.combine_along = read_along, combine_along
 

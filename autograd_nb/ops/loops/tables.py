@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['outer', 'add_rows', 'add_at', 'word_at', 'read_along', 'read_along_across', 'add_along', 'add_along_across',
-           'maximum_along', 'minimum_along', 'whereabouts']
+           'extremes_along', 'whereabouts']
 
 # %% ../../../nbs/ops/loops/12_tables.ipynb #bbf905b2
 from numba import types
@@ -73,24 +73,15 @@ def add_along_across(lo, hi, out, index, values):
 
 # %% ../../../nbs/ops/loops/12_tables.ipynb #361e84b2
 @compiled(**STRICT)
-def maximum_along(lo, hi, out, index, values):
+def extremes_along(lo, hi, out, index, values, largest):
     for o in range(lo, hi):
         b, p, a = out[o], index[o], values[o]
         for i in range(p.shape[0]):
             q, r = p[i], a[i]
             for k in range(q.size):
-                v = b[q[k], k]
-                b[q[k], k] = v if v >= r[k] or v != v else r[k]
-
-@compiled(**STRICT)
-def minimum_along(lo, hi, out, index, values):
-    for o in range(lo, hi):
-        b, p, a = out[o], index[o], values[o]
-        for i in range(p.shape[0]):
-            q, r = p[i], a[i]
-            for k in range(q.size):
-                v = b[q[k], k]
-                b[q[k], k] = v if v <= r[k] or v != v else r[k]
+                v, w = b[q[k], k], r[k]
+                stays = v >= w if largest else v <= w
+                b[q[k], k] = v if stays or v != v else w
 
 # %% ../../../nbs/ops/loops/12_tables.ipynb #b4bbb63e
 @compiled(**STRICT)

@@ -126,7 +126,7 @@ from autograd_nb.graph.op import REGISTRY
 from autograd_nb.layers.forward import tangent
 from autograd_nb.ops import pointwise
 import autograd_nb as torch
-scope = {{**vars(pointwise), "xp": np}}
+scope = {{**vars(pointwise.declaring), **vars(pointwise), "xp": np}}
 for block in {blocks!r}: exec(block, scope)
 rng = np.random.default_rng(0)
 for name, value, slope in (("exp", np.exp, np.exp), ("log1mexp", lambda x: np.log(1 - np.exp(x)), lambda x: np.exp(x) / (np.exp(x) - 1))):

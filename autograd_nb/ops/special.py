@@ -24,9 +24,12 @@ from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import in_rows, like_operands, seen_from, xp
 from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
-    _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
-    cos, elu, erf_kernel, exp, is_complex, leaky_relu, log, masked_fill, plain, real, reciprocal,
-    rsqrt, sgn, sigmoid, sign, sin, softplus, tanh, unary, where, zero, zeros_for, EVERY_FORM
+    allowed, away, binary, conj_physical, cos, elu, erf_kernel, exp, is_complex, leaky_relu, log,
+    masked_fill, plain, real, reciprocal, rsqrt, sgn, sigmoid, sign, sin, softplus, tanh, unary,
+    where, zero, zeros_for, EVERY_FORM
+)
+from autograd_nb.ops.pointwise.error_function import (
+    _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly
 )
 from .shape import all_batched, cat, narrow, pointwise, shift
 from .reduce import dims_of

@@ -23,7 +23,7 @@ from numba import float32, int32, njit, types
 from numba.extending import intrinsic
 
 from ...arrays.random import _LOG
-from ..pointwise import _ERF_S, _ERF_T
+from ..pointwise.error_function import _ERF_S, _ERF_T
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2aea1d72
 @intrinsic

@@ -39,17 +39,18 @@ PAGES = {
 # Headings for functions of tensors. An operation goes where its notebook is; these are the names that are made of several operations.
 GROUPS = {
     "Tensors, dtypes and questions about them": """Tensor Size Generator dtype device finfo iinfo memory_format is_tensor numel is_floating_point is_complex is_nonzero is_same_size is_signed
-        is_inference is_conj is_neg isreal result_type can_cast promote_types get_default_dtype set_default_dtype set_printoptions typename save load get_num_threads set_num_threads
+        is_inference is_conj is_neg isreal result_type can_cast promote_types typename save load is_storage layout
         default_generator size dim ndimension nelement element_size stride storage_offset dim_order data_ptr get_device is_contiguous is_shared is_pinned is_set_to is_coalesced
         is_distributed type storage untyped_storage TypedStorage UntypedStorage""",
     "Gradients": "backward requires_grad retain_grad detach register_hook register_post_accumulate_grad_hook",
     "Conversion": """to item tolist numpy cpu cuda type_as contiguous bfloat16 bool byte cdouble cfloat chalf char double float half int long short dequantize to_dense share_memory pin_memory
-        as_subclass BoolTensor ByteTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor""",
-    "Making tensors": """frombuffer empty_strided meshgrid hann_window hamming_window blackman_window bartlett_window kaiser_window complex polar cartesian_prod combinations vander block_diag
+        as_subclass BoolTensor ByteTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor
+        BFloat16Tensor CharTensor ShortTensor record_stream""",
+    "Making tensors": """frombuffer from_file empty_strided meshgrid hann_window hamming_window blackman_window bartlett_window kaiser_window complex polar cartesian_prod combinations vander block_diag
         diagflat diag_embed fill range new new_empty new_empty_strided new_full new_ones new_tensor new_zeros""",
     "Random numbers": """poisson binomial bernoulli multinomial normal rand rand_like randn randn_like randint randint_like randperm manual_seed seed initial_seed get_rng_state
         set_rng_state dropout cauchy exponential geometric log_normal random uniform""",
-    "What is recorded": """no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled autocast vmap""",
+    "What is recorded": """no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled autocast GradScaler vmap""",
     "Shape and order": """swapaxes swapdims moveaxis movedim concat concatenate flatten unflatten broadcast_to broadcast_tensors broadcast_shapes tile repeat_interleave vstack hstack dstack
         column_stack chunk tensor_split split_with_sizes hsplit vsplit dsplit ravel adjoint atleast_1d atleast_2d atleast_3d fliplr flipud rot90 constant_pad_nd
         view view_as reshape_as expand_as row_stack resize resize_as unsafe_chunk unsafe_split unsafe_split_with_sizes diagonal_copy expand_copy permute_copy select_copy split_copy
@@ -60,9 +61,10 @@ GROUPS = {
     "Reductions and statistics": """max min aminmax norm count_nonzero trace bincount histc histogram histogramdd nansum nanmean nanmedian mode median quantile nanquantile cummax cummin diff gradient trapezoid trapz
         cumulative_trapezoid cov corrcoef dist cdist pdist pairwise_distance cosine_similarity renorm std_mean var_mean
         logcumsumexp cumsum cumprod""",
-    "Pointwise": "float_power ldexp frexp positive conj resolve_conj resolve_neg nan_to_num clip divide subtract true_divide apply map zero rot",
+    "Settings": "get_default_dtype set_default_dtype set_printoptions get_num_threads set_num_threads get_device_module OutOfMemoryError",
+    "Pointwise": "float_power ldexp frexp positive conj resolve_conj resolve_neg nan_to_num clip divide subtract true_divide apply map map2 zero rot",
     "Comparison": "equal isclose allclose eq ne lt le gt ge isnan isinf isfinite isposinf isneginf maximum minimum fmax fmin",
-    "Matrices": """matmul outer ger addmv addr addbmm baddbmm einsum tensordot inner vdot kron chain_matmul cholesky_solve cholesky_inverse lu lu_solve pinverse frobenius_norm nuclear_norm
+    "Matrices": """matmul outer ger addmv addr addbmm baddbmm einsum tensordot inner vdot kron chain_matmul cholesky_solve cholesky_inverse lu lu_solve lu_unpack logdet matrix_power inverse pinverse frobenius_norm nuclear_norm
         lobpcg""",
     "Signals": "stft istft",
 }
@@ -71,7 +73,9 @@ BY_HOME = {"creation": "Making tensors", "ops.shape": "Shape and order", "ops.wi
            "ops.reduce": "Reductions and statistics", "ops.pointwise": "Pointwise", "ops.special": "Pointwise", "special": "Pointwise", "ops.linalg": "Matrices", "linalg": "Matrices",
            "ops.decompositions": "Matrices", "ops.nn": "Layers and losses", "ops.convolution": "Layers and losses", "ops.pooling": "Layers and losses",
            "ops.normalisation": "Layers and losses", "nn.functional": "Layers and losses", "nn.spatial": "Layers and losses", "ops.training": "Layers and losses",
-           "arrays.dtypes": "Tensors, dtypes and questions about them", "amp.autocast_mode": "What is recorded", "autograd.anomaly_mode": "What is recorded"}
+           "arrays.dtypes": "Tensors, dtypes and questions about them", "storage": "Tensors, dtypes and questions about them",
+           "copies": "Shape and order", "functions.factorizations": "Matrices", "functions.scattering": "Indexing, gathering and sorting", "settings": "Settings",
+           "refused": "Refused, with what to use instead", "amp.autocast_mode": "What is recorded", "autograd.anomaly_mode": "What is recorded"}
 NN = {"modules.module": "The base class and containers", "modules.container": "The base class and containers", "parameter": "The base class and containers", "modules.layers": "Layers",
       "modules.spatial": "Images and other grids", "modules.activation": "Activations and attention", "modules.rnn": "Recurrent layers", "modules.transformer": "Transformers",
       "modules.loss": "Losses", "parallel": "Parallel"}
@@ -160,8 +164,15 @@ def module(name: str):
 
 def home(thing) -> str:
     "The module that defines `thing`, below the package; '' if it does not tell."
-    where = getattr(thing, "__module__", None) or ""
+    where = getattr(inspect.unwrap(thing) if callable(thing) else thing, "__module__", None) or ""
     return where.removeprefix(PACKAGE + ".") if isinstance(where, str) and where.startswith(PACKAGE) else ""
+
+
+def heading_of(headings: dict, where: str) -> str | None:
+    "The heading of a module: its own, or that of the front door above it."
+    while where and where not in headings:
+        where = where.rpartition(".")[0]
+    return headings.get(where)
 
 
 def sentence(thing) -> str:
@@ -212,7 +223,7 @@ class Reference:
         "The heading for a function of tensors."
         plain = name.rstrip("_")
         op = self.registry.get(name) or self.registry.get(plain)
-        return NAMED.get(name) or NAMED.get(plain) or BY_HOME.get(home(thing)) or (BY_HOME.get(home(op)) if op else None) or REST
+        return NAMED.get(name) or NAMED.get(plain) or heading_of(BY_HOME, home(thing)) or (heading_of(BY_HOME, home(op)) if op else None) or REST
 
     def grouped(self, things: dict, group, order, inside: str = "") -> str:
         parts: dict[str, dict] = {}
@@ -246,7 +257,7 @@ class Reference:
         for part in parts if name != "torch" else ():
             things = public(part)
             if part == "nn":
-                text += self.grouped(things, lambda n, t: NN.get(home(t).removeprefix("nn."), "Further"), list(dict.fromkeys(NN.values())))
+                text += self.grouped(things, lambda n, t: heading_of(NN, home(t).removeprefix("nn.")) or REST, list(dict.fromkeys(NN.values())))
             else:
                 heading = part if name in ("seeing",) else f"torch.{part}"
                 text += (f"## {heading}\n\n" if len(parts) > 1 else "") + self.rows(things) + "\n"

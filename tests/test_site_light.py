@@ -262,6 +262,14 @@ def test_without_javascript_demos_show_their_first_frame(built_site, site, brows
     page.context.close()
 
 
+def test_the_reference_has_a_heading_for_every_name():
+    "Also for what is defined in a part of a notebook that was parted, and for second names."
+    book = reference.Reference(set())
+    for name in ("torch", "tensor", "nn"):
+        text, _ = book.page(name)
+        assert f"## {reference.REST}" not in text, text.split(f"## {reference.REST}")[1][:500]
+
+
 def test_the_reference_says_something_of_every_name():
     "One sentence at least, from its documentation or from the table beside; and it lists no class that helps only inside."
     book = reference.Reference(set())

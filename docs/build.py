@@ -135,15 +135,23 @@ def room_of(notebook: pages.Notebook) -> str:
     return notebook.document.rpartition("/")[0]
 
 
-def purpose(room: str, found: list[pages.Notebook]) -> str:
-    "What a room is for: the sentence of docs/floors.py, or that of its package's notebook, or, where it has one notebook, that one's."
-    package = [n.summary for n in found if n.path.stem.endswith("_package")]
+def front_door(found: list[pages.Notebook], notebooks: list[pages.Notebook]) -> list[pages.Notebook]:
+    "The notebook that puts the parts of a room together, wherever it stands: its module is their package. None or one."
+    inside = [n for n in found if n.path.stem.endswith("_package")]
+    package = (found[0].module or "").rpartition(".")[0]
+    return inside or [n for n in notebooks if package and n.module == package and n not in found]
+
+
+def purpose(room: str, found: list[pages.Notebook], notebooks: list[pages.Notebook] = ()) -> str:
+    "What a room is for: the sentence of docs/floors.py, or that of its front door, or, where it has one notebook, that one's."
+    package = [n.summary for n in front_door(found, notebooks)]
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", ROOMS.get(room) or (package or [found[0].summary])[0]).rstrip(".") + "."
 
 
 def library_page(library: dict[int, list[pages.Notebook]]) -> str:
     "The floors from the ground up: what each is for, and its rooms, each with a sentence."
     parts, floors = [], []
+    everywhere = [n for members in library.values() for n in members]
     for number, members in library.items():
         name, _ = floor_page(number, members)
         floors.append(name)
@@ -152,7 +160,7 @@ def library_page(library: dict[int, list[pages.Notebook]]) -> str:
         for notebook in members:
             rooms.setdefault(room_of(notebook), []).append(notebook)
         alone = rooms.pop("", [])
-        lines = [f"- [`{room}`](/{found[0].document}.ipynb) ({len(found)} notebook{'s' * (len(found) > 1)}): {purpose(room, found)}" for room, found in sorted(rooms.items())]
+        lines = [f"- [`{room}`](/{found[0].document}.ipynb) ({len(found)} notebook{'s' * (len(found) > 1)}): {purpose(room, found, everywhere)}" for room, found in sorted(rooms.items())]
         lines += [f"- [{n.title}](/{n.document}.ipynb): {purpose('', [n])}" for n in alone]
         parts.append(f"## [{title}](/{name}.md)\n\n{what}\n\n" + "\n".join(lines) + "\n")
     return ("# The library\n\nThe notebooks below are the source of the package, floor by floor from the ground up; an import only ever points down. "

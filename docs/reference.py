@@ -76,9 +76,13 @@ BY_HOME = {"creation": "Making tensors", "ops.shape": "Shape and order", "ops.wi
            "arrays.dtypes": "Tensors, dtypes and questions about them", "storage": "Tensors, dtypes and questions about them",
            "copies": "Shape and order", "functions.factorizations": "Matrices", "functions.scattering": "Indexing, gathering and sorting", "settings": "Settings",
            "refused": "Refused, with what to use instead", "amp.autocast_mode": "What is recorded", "autograd.anomaly_mode": "What is recorded"}
-NN = {"modules.module": "The base class and containers", "modules.container": "The base class and containers", "parameter": "The base class and containers", "modules.layers": "Layers",
-      "modules.spatial": "Images and other grids", "modules.activation": "Activations and attention", "modules.rnn": "Recurrent layers", "modules.transformer": "Transformers",
-      "modules.loss": "Losses", "parallel": "Parallel"}
+NN = {module: title for title, modules in {
+    "The base class and containers": "modules.module modules.container modules.lazy parameter",
+    "Layers": "modules.linear modules.flatten modules.dropout modules.sparse modules.distance modules.adaptive",
+    "Images and other grids": "modules.conv modules.pooling modules.padding modules.upsampling modules.pixelshuffle modules.fold",
+    "Normalisation": "modules.normalization modules.batchnorm modules.instancenorm",
+    "Activations and attention": "modules.activation", "Recurrent layers": "modules.rnn", "Transformers": "modules.transformer",
+    "Losses": "modules.loss modules.linear_cross_entropy", "Parallel": "parallel"}.items() for module in modules.split()}
 # What has no documentation of its own where it is defined: attributes that are slots, and names that are one line each.
 SAID = {name: told.strip() for name, told in (line.split(":", 1) for line in """
 device: Where its data lies, such as `cpu` or `cuda:0`.

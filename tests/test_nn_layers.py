@@ -550,6 +550,22 @@ def test_names_of_pytorchs_files():
         assert all(issubclass(getattr(pooling, f"{name}{n}d"), base) for n in (1, 2, 3)), name
 
 
+TOLD_ELSEWHERE = {"ChannelShuffle", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "Module", "MultiheadAttention"}
+
+
+def test_every_layer_stands_in_the_file_where_pytorch_has_it_and_below_the_same_classes():
+    "Programs look at both: `type(layer).__module__`, and `isinstance(layer, _ConvNd)`."
+    import torch
+
+    names = [n for n in dir(torch.nn) if isinstance(getattr(torch.nn, n), type) and hasattr(autograd_nb.nn, n)]
+    assert len(names) > 150
+    for name in names:
+        ours, theirs = (getattr(t.nn, name) for t in (autograd_nb, torch))
+        if name not in TOLD_ELSEWHERE:
+            assert ours.__module__.partition(".")[2] == theirs.__module__.partition(".")[2], name
+        assert {b.__name__ for b in theirs.__mro__} <= {b.__name__ for b in ours.__mro__} | {"Generic"}, name
+
+
 @pytest.mark.parametrize("size", [3, 4, 5])
 def test_cross_map_norm(size):
     "PyTorch's values; the gradient is that of the values, which PyTorch's is not."

@@ -9,48 +9,7 @@ __all__ = []
 from . import attention, functional, grad, init, modules, parallel, parameter, utils
 from .parallel import DataParallel
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
-from .modules.module import Module
-from autograd_nb.nn.modules.container import (
-    ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-)
-from autograd_nb.nn.modules.layers import (
-    AlphaDropout, Bilinear, CosineSimilarity, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding,
-    EmbeddingBag, FeatureAlphaDropout, Flatten, Identity, LayerNorm, LazyLinear, Linear,
-    PairwiseDistance, RMSNorm, Unflatten
-)
-from autograd_nb.nn.modules.activation import (
-    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid,
-    LogSoftmax, Mish, PReLU, ReLU, ReLU6, RReLU, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
-    Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold
-)
-from autograd_nb.nn.modules.spatial import (
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d,
-    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d,
-    ConstantPad3d, Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Fold,
-    FractionalMaxPool2d, FractionalMaxPool3d, CrossMapLRN2d, GroupNorm, InstanceNorm1d,
-    InstanceNorm2d, InstanceNorm3d, LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyConv1d,
-    LazyConv2d, LazyConv3d, LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d,
-    LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d, LocalResponseNorm, LPPool1d,
-    LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
-    PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d,
-    ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, SyncBatchNorm, Unfold, Upsample,
-    UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d, ZeroPad3d
-)
-from autograd_nb.nn.modules.rnn import (
-    GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
-)
-from autograd_nb.nn.modules.transformer import (
-    MultiheadAttention, Transformer, TransformerDecoder, TransformerDecoderLayer,
-    TransformerEncoder, TransformerEncoderLayer
-)
-from autograd_nb.nn.modules.loss import (
-    AdaptiveLogSoftmaxWithLoss, BCELoss, BCEWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss,
-    CTCLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss,
-    LinearCrossEntropyLoss, LinearCrossEntropyOptions, MarginRankingLoss, MSELoss,
-    MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, NLLLoss2d,
-    PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss
-)
+from .modules import *  # noqa: F403
 
 # %% ../../nbs/nn/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

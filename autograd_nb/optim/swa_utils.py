@@ -16,7 +16,7 @@ from ..arrays.dtypes import int64
 from ..graph.modes import no_grad
 from ..layers.replay import replayed_as_call
 from ..nn.modules.module import Module
-from ..nn.modules.spatial import _BatchNorm
+from ..nn.modules.batchnorm import _BatchNorm
 from .lr_scheduler import LRScheduler, _per_group
 
 # %% ../../nbs/optim/06_averages.ipynb #2a18db05

@@ -9,35 +9,56 @@ __all__ = []
 import sys as _sys
 
 from autograd_nb.nn.modules import (
-    activation, container, layers, lazy, loss, module, rnn, spatial, transformer, utils
+    activation, adaptive, batchnorm, container, conv, distance, dropout, flatten, fold,
+    instancenorm, lazy, linear, linear_cross_entropy, loss, module, normalization, padding,
+    pixelshuffle, pooling, rnn, sparse, transformer, upsampling, utils
 )
 from .module import Module
 from autograd_nb.nn.modules.container import (
     ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 )
-from autograd_nb.nn.modules.layers import (
-    AlphaDropout, Bilinear, CosineSimilarity, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding,
-    EmbeddingBag, FeatureAlphaDropout, Flatten, Identity, LayerNorm, LazyLinear, Linear,
-    PairwiseDistance, RMSNorm, Unflatten
+from .linear import Bilinear, Identity, LazyLinear, Linear
+from .flatten import Flatten, Unflatten
+from autograd_nb.nn.modules.dropout import (
+    AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 )
+from .sparse import Embedding, EmbeddingBag
+from .distance import CosineSimilarity, PairwiseDistance
 from autograd_nb.nn.modules.activation import (
     CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid,
     LogSoftmax, Mish, PReLU, ReLU, ReLU6, RReLU, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin,
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold
 )
-from autograd_nb.nn.modules.spatial import (
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d,
-    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d,
-    ConstantPad3d, Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Fold,
-    FractionalMaxPool2d, FractionalMaxPool3d, CrossMapLRN2d, GroupNorm, InstanceNorm1d,
-    InstanceNorm2d, InstanceNorm3d, LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyConv1d,
-    LazyConv2d, LazyConv3d, LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d,
-    LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d, LocalResponseNorm, LPPool1d,
-    LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
-    PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d,
-    ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, SyncBatchNorm, Unfold, Upsample,
-    UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d, ZeroPad3d
+
+# %% ../../../nbs/nn/modules/00_package.ipynb #mf000001
+from autograd_nb.nn.modules.conv import (
+    Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, LazyConv1d,
+    LazyConv2d, LazyConv3d, LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d
+)
+from autograd_nb.nn.modules.pooling import (
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, FractionalMaxPool2d,
+    FractionalMaxPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d,
+    MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
+)
+from autograd_nb.nn.modules.padding import (
+    CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d,
+    ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d
+)
+from .upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
+from .pixelshuffle import ChannelShuffle, PixelShuffle, PixelUnshuffle
+from .fold import Fold, Unfold
+from autograd_nb.nn.modules.normalization import (
+    CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+)
+from autograd_nb.nn.modules.batchnorm import (
+    BatchNorm1d, BatchNorm2d, BatchNorm3d, LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d,
+    SyncBatchNorm
+)
+from autograd_nb.nn.modules.instancenorm import (
+    InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LazyInstanceNorm1d, LazyInstanceNorm2d,
+    LazyInstanceNorm3d
 )
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #f498f80b
@@ -49,34 +70,29 @@ from autograd_nb.nn.modules.transformer import (
     TransformerEncoder, TransformerEncoderLayer
 )
 from autograd_nb.nn.modules.loss import (
-    AdaptiveLogSoftmaxWithLoss, BCELoss, BCEWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss,
-    CTCLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss,
-    LinearCrossEntropyLoss, LinearCrossEntropyOptions, MarginRankingLoss, MSELoss,
+    BCELoss, BCEWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CTCLoss, GaussianNLLLoss,
+    HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MarginRankingLoss, MSELoss,
     MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, NLLLoss2d,
-    PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss
+    PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    TripletMarginWithDistanceLoss
+)
+from .adaptive import AdaptiveLogSoftmaxWithLoss
+from autograd_nb.nn.modules.linear_cross_entropy import (
+    LinearCrossEntropyLoss, LinearCrossEntropyOptions
 )
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #938bde89
-for _module, _files in (
-    (layers, 'linear sparse dropout flatten distance'),
-    (
-        spatial,
-        (
-            'conv batchnorm instancenorm normalization padding pooling upsampling pixelshuffle'
-            ' channelshuffle fold'
-        ),
-    ),
-    (loss, 'adaptive'),
-):
-    # PyTorch's names of its files
-    for _file in _files.split():
-        _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module
+for _file, _module in dict(
+    channelshuffle=pixelshuffle, linear_cross_entropy_options=linear_cross_entropy
+).items():
+    _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module
 activation.MultiheadAttention = MultiheadAttention
-layers.NonDynamicallyQuantizableLinear = transformer.NonDynamicallyQuantizableLinear
+linear.NonDynamicallyQuantizableLinear = transformer.NonDynamicallyQuantizableLinear
+loss.LinearCrossEntropyLoss = LinearCrossEntropyLoss
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #c2841137
 for _names, _kinds in {
-    'p inplace': 'layers._Dropout',
+    'p inplace': 'dropout._DropoutNd',
     'reduction': (
         'BCELoss KLDivLoss L1Loss MSELoss MultiLabelMarginLoss MultiLabelSoftMarginLoss'
         ' SmoothL1Loss SoftMarginLoss'
@@ -114,8 +130,9 @@ for _names, _kinds in {
     'dim unflattened_size': 'Unflatten',
 }.items():
     for _kind in _kinds.split():
-        _kind = layers._Dropout if '.' in _kind else globals()[_kind]
+        _kind = dropout._DropoutNd if '.' in _kind else globals()[_kind]
         _kind.__constants__ = _names.split()
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #98d6b8af
-__all__ = [name for name in dir() if not name.startswith('_')]
+_classes = [name for name, kind in globals().items() if isinstance(kind, type)]
+__all__ = sorted(name for name in _classes if not name.startswith('_'))

@@ -17,8 +17,10 @@ from .. import functional as F, init
 from ..attention import _as_added
 from .activation import GELU, ReLU
 from .container import ModuleList
-from .layers import Dropout, LayerNorm, Linear
+from .dropout import Dropout
+from .linear import Linear
 from .module import Module
+from .normalization import LayerNorm
 from ..parameter import Parameter
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #5d5ce281

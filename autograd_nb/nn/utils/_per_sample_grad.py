@@ -10,7 +10,7 @@ from ...autograd.function import Function
 from ...func import functional_call, vmap
 from ...graph.node import TensorBase
 from ..modules.module import Module
-from ..modules.spatial import _BatchNorm
+from ..modules.batchnorm import _BatchNorm
 from ...utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 # %% ../../../nbs/nn/utils/10_per_sample_grad.ipynb #c99bc8b0

@@ -25,12 +25,12 @@ from ...graph.node import AccumulateGrad, TensorBase, node_at, tensor_of
 from ...layers.observers import observe, observe_backward
 from ...layers.source_lines import caller, locate
 from ...layers.versions import JOURNAL
-from ...nn.modules.layers import _Dropout
+from ...nn.modules.dropout import _DropoutNd
 from autograd_nb.nn.modules.module import (
     Module, register_module_forward_hook, register_module_forward_pre_hook
 )
 from ...nn.modules.rnn import RNNBase
-from ...nn.modules.spatial import _NormBase
+from ...nn.modules.batchnorm import _NormBase
 from ...nn.parameter import Parameter
 from ...optim.optimizer import register_optimizer_step_pre_hook
 from .restoring import _held
@@ -77,7 +77,7 @@ def _made_before_views(t):
 
 def _differs_in_evaluation(module):
     "Whether a layer computes something else in evaluation mode; the word for what it does then."
-    if isinstance(module, _Dropout): return 'dropout' if module.p > 0 else None
+    if isinstance(module, _DropoutNd): return 'dropout' if module.p > 0 else None
     if isinstance(module, _NormBase):
         return 'batch normalisation' if module.track_running_stats else None
     return 'dropout' if isinstance(module, RNNBase) and module.dropout > 0 else None

@@ -886,7 +886,7 @@ def cross(input, other, *, dim=-1, out=None):
     need_tensor(input, 'linalg_cross')
     if input._array.ndim != other._array.ndim:
         raise RuntimeError('linalg.cross: inputs must have the same number of dimensions.')
-    d = dim_of(dim, input._array.ndim)
+    d = F.dim_there(dim, input._array.ndim)
     if input._array.shape[d] != 3 or other._array.shape[d] != 3:
         raise RuntimeError(
             f'linalg.cross: inputs dimension {dim} must have length 3. Got {input._array.shape[d]}'

@@ -90,6 +90,29 @@ def test_what_is_read_lies_as_the_rest_of_the_tensor(seed):
     assert found[0] == found[1]
 
 
+# p: turned, g: turned and with a gradient, e: repeated rows, n: the negative of every second number
+KEPT = """
+g // 2, g // g, torch.floor_divide(g, 2), torch.heaviside(g, g), torch.nextafter(g, g)
+torch.special.bessel_j0(e), torch.special.bessel_y0(e), torch.special.modified_bessel_i0(e), torch.special.airy_ai(e), torch.special.spherical_bessel_j0(e)
+torch.cdist(p, p), torch.cdist(p, p, 1.0)
+attend(p, p, p), attend(g, g, g), attend(p[0].t(), p[0].t(), p[0].t()), attend(p, p, p, is_causal=True)
+n.contiguous(), n.clone(), n.ravel(), n.flatten(), n.t().contiguous(), n[:1].contiguous()
+"""
+
+
+@pytest.mark.parametrize("line", KEPT.strip().splitlines())
+def test_results_lie_as_in_pytorch(line):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        p = LYING["turned"](lib)
+        given = {"torch": lib, "p": p, "g": p.clone().requires_grad_(), "e": lib.arange(4.0).expand(3, 4)}
+        given |= {"n": lib.complex(lib.ones(3, 4), lib.ones(3, 4)).conj().imag, "attend": lib.nn.functional.scaled_dot_product_attention}
+        found.append([(y.stride(), y.is_contiguous(), y.is_neg()) for y in eval(line, given)])
+    assert found[1] == found[0]
+
+
 def test_sums_of_turned_tensors_can_be_viewed():
     x = ours.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
     assert x.sum(-1).view(-1).tolist() == x.contiguous().sum(-1).flatten().tolist()

@@ -2,8 +2,10 @@
 
 import gc
 import importlib
+import pickle
 import random
 import re
+import warnings
 
 import _random_programs
 import numpy as np
@@ -215,12 +217,80 @@ torch.from_dlpack(a.detach(), copy=True)
 torch.ones(2).map2_(torch.ones(2), torch.ones(2), lambda x, y, z: x + y * z) + 1
 torch.tensor([torch.finfo(torch.float32) == torch.finfo(), torch.iinfo(torch.int8) == torch.iinfo(torch.int16)])
 torch.tensor([torch.max(a, 0).n_fields, torch.max(a, 0).n_unnamed_fields])
+torch.nansum(torch.tensor([1, 2]), dtype=torch.complex64)
+torch.nansum(torch.zeros(0, 2), 0, dtype=torch.complex64)
+torch.zeros(0, 2, dtype=torch.int64).softmax(0)
+torch.zeros(2, 0, dtype=torch.bool).log_softmax(-1)
+torch.zeros(0).view(torch.int16)
+torch.zeros(3, 0).view(torch.uint8)
 """
 
 
 @pytest.mark.parametrize("call", ANSWERED.strip().splitlines())
 def test_calls_that_are_answered(call):
     agree(f"a = {MATRIX}", "b = " + re.sub(r"\binf\b", "float('inf')", call))
+
+
+# Numbers at which a derivative has a corner, no value or no freedom -------------------------------------------
+
+CORNERS = {
+    "multi_margin_loss": "F.multi_margin_loss(a, torch.tensor([0, 1]))",
+    "multi_margin_loss of squares": "F.multi_margin_loss(a, torch.tensor([0, 1]), p=2)",
+    "multilabel_margin_loss": "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1, 0], [3, -1, 0, 0]]))",
+    "acosh": "torch.acosh(a * 3)",
+    "acosh between its branches": "torch.acosh(torch.complex(a.double(), a.double() * 2)).abs()",
+}
+CORNERS |= {
+    f"{name} of {dim}, without {correction}": f"torch.{name}(a, {dim}correction={correction})"
+    for name in ("var", "std")
+    for dim in ("", "dim=1, ", "dim=(0, 1), ")
+    for correction in (4, 8, 20)
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CORNERS)
+def test_gradients_at_corners(case):
+    agree("a = torch.tensor([[1.25, 0.25, -0.75, 2.5], [0.0, 1.0, 2.0, 1.0]], requires_grad=True)", f"b = {CORNERS[case]}", "b.sum().backward()")
+
+
+NAMED = """
+max(x, 0); min(x, 0); median(x, 0); nanmedian(x, 0); mode(x, 0); sort(x); topk(x, 1); kthvalue(x, 1); cummax(x, 0); cummin(x, 0); aminmax(x, dim=0); frexp(x); histogram(x, 3); geqrf(x)
+slogdet(x); svd(x); qr(x); triangular_solve(x, x); linalg.qr(x); linalg.svd(x); linalg.eigh(x); linalg.eig(x); linalg.slogdet(x); linalg.inv_ex(x); linalg.solve_ex(x, x); linalg.lu(x)
+linalg.lu_factor(x); linalg.lu_factor_ex(x); linalg.ldl_factor(x); linalg.ldl_factor_ex(x); linalg.cholesky_ex(x); linalg.lstsq(x, x); lu_unpack(*torch.linalg.lu_factor(x))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", re.split("; |\n", NAMED.strip()))
+def test_named_results_are_of_the_named_types(call):
+    for out in ("", ", out=tuple(torch.empty_like(t) for t in r)"):
+        found = []
+        for lib in (torch, ours):
+            given = {"torch": lib, "x": lib.tensor([[2.0, 1.0], [1.0, 3.0]])}
+            given["r"] = eval(f"torch.{call}", given)
+            r = eval(f"torch.{call[:-1]}{out})", given)
+            assert type(r) is getattr(lib.return_types, type(r).__name__)
+            assert [t.tolist() for t in pickle.loads(pickle.dumps(r))] == [t.tolist() for t in r]
+            found.append((type(r).__name__, type(r) in lib.return_types.all_return_types))
+        assert found[0] == found[1]
+
+
+SPREADS = """
+torch.cov(a[:, :1]); torch.cov(a, correction=3); torch.cov(a[:0]); torch.corrcoef(a[0, 0]); torch.cov(a, correction=0)
+a[:0].std(1); a[:, :0].var(0); torch.std_mean(a[:0], 1); torch.var_mean(a[:, :0], 0, correction=0); a.std(1); a[:0].std(1, correction=-1)
+"""
+
+
+@pytest.mark.parametrize("call", re.split("; |\n", SPREADS.strip()))
+def test_spreads_without_freedom_are_told_of(call):
+    found = []
+    for lib in (torch, ours):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            eval(call, {"torch": lib, "a": lib.ones(2, 3)})
+        found.append([str(w.message)[:60] for w in told])
+    assert found[1] == found[0]
 
 
 @pytest.mark.parametrize("write", ["b[True] = a.float()", "b[False] = 7.0", "b[False] = a.float()", "b[True] = 3.0", "b[[True, False]] = 2.0"])

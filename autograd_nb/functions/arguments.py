@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['size_of', 'Size', 'is_tensor', 'need_tensor', 'need_first', 'refuse_kinds', 'refuse_complex_gradient', 'as_int',
-           'need_operands', 'need_tensors', 'outdated', 'as_operand', 'as_number', 'dim_of', 'not_negative', 'sizes_of',
-           'dtype_of', 'refuse_whole', 'refuse_integers', 'none_given']
+           'need_operands', 'need_tensors', 'outdated', 'as_operand', 'as_number', 'dim_there', 'dim_of',
+           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'none_given']
 
 # %% ../../nbs/tensor/functions/01_arguments.ipynb #5f1a00im
 import builtins
@@ -207,6 +207,11 @@ def as_number(value):
     "A number of NumPy as PyTorch takes it: as one of Python, a truth value in floating point."
     if not isinstance(value, np.generic): return value
     return builtins.float(value) if value.dtype.kind == 'b' else value.item()
+
+def dim_there(dim, ndim):
+    "`dim_of`, for what a single number has none of."
+    if not ndim: raise IndexError(f'Dimension specified as {dim} but tensor has no dimensions')
+    return dim_of(dim, ndim)
 
 def dim_of(dim, ndim):
     "A dimension as a non-negative number. Raises IndexError out of range."

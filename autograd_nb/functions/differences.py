@@ -57,7 +57,8 @@ def _spacings(spacing, n, dims):
     "The dimensions, and for each the distance, or the coordinates, of its points."
     every = dims is None
     if every: dims = tuple(range(n))
-    else: dims = tuple(dim_of(d, n) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
+    else: dims = dims if isinstance(dims, (tuple, list)) else (dims,)
+    dims = tuple(F.dim_there(d, n) for d in dims)
     if spacing is None: spacing = 1
     spaces = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spaces) != len(dims):
@@ -176,7 +177,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     if not isinstance(y, TensorBase):
         raise argument_error('trapezoid', 'y', 'Tensor', type(y).__name__, 1)
     _refuse_bools('trapezoid', y, x)
-    d = dim_of(dim, y._array.ndim)
+    d = F.dim_there(dim, y._array.ndim)
     if y._array.shape[d] == 0: return F.sum(y, d)
     if x is not None or isinstance(dx, TensorBase):
         areas = F.sum(_pairs(y, d) * _gaps('trapezoid', y, x, dx, dim, d), d)
@@ -189,6 +190,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     "The running integral along `dim` by the trapezoid rule."
     _refuse_bools('cumulative_trapezoid', y, x)
+    if not y._array.ndim: raise IndexError('slice() cannot be applied to a 0-dim tensor.')
     d = dim_of(dim, y._array.ndim)
     if x is not None or isinstance(dx, TensorBase):
         gaps = _gaps('cumulative_trapezoid', y, x, dx, dim, d)

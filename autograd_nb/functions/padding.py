@@ -88,6 +88,12 @@ def reflection_pad(input, pad, mode):
 @forms('function')
 def constant_pad_nd(input, pad, value=0):
     "`input` with `value` around it."
+    n = input._array.ndim
+    if len(pad) > 2 * n:
+        raise RuntimeError(
+            'Length of pad should be no more than twice the number of dimensions of the input. Pad'
+            f' length is {len(pad)}while the input has {n}dimensions.'
+        )
     return _op['pad_constant'](input, pad=tuple(pad), value=value)
 
 @forms('function')

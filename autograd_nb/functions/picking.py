@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.cupy_backend import library_of
 from ..forms import forms
-from .arguments import _op, _type_name, dim_of, need_tensor
+from .arguments import _op, _type_name, dim_of, dim_there, need_tensor
 from .arithmetic import _held, _scaled, underivable
 from .indexing import getitem
 from .reshaping import broadcast_tensors, expand, flatten, reshape, unsqueeze
@@ -306,7 +306,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         sizes = [-1] * several._array.ndim
         sizes[d + 1] = repeats
         return flatten(_op['clone'](expand(several, sizes), order='C'), d, d + 1)
-    d = dim_of(dim, builtins.max(input._array.ndim, 1))
+    d = dim_there(dim, input._array.ndim)
     n, times = (*input._array.shape, 1)[d], _repeats(repeats)
     if times.size not in (1, n):
         raise RuntimeError(

@@ -99,10 +99,10 @@ def diag(input, diagonal=0, *, out=None):
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     "Matrices that have the last dimension as their diagonals."
     need_tensor(input, 'diag_embed')
-    n, nd = input._array.shape[-1] + builtins.abs(offset), input._array.ndim + 1
+    nd = input._array.ndim + 1
     d1, d2 = dim_of(dim1, nd), dim_of(dim2, nd)
     if d1 == d2:
         raise RuntimeError(f'diagonal dimensions cannot be identical {dim1}, {dim2}')
-    shape = list(input._array.shape[:-1])
-    for d in sorted((d1, d2)): shape.insert(d, n)
+    *shape, n = input._array.shape
+    for d in sorted((d1, d2)): shape.insert(d, n + builtins.abs(offset))
     return _op['diagonal_scatter'](input, shape=tuple(shape), offset=offset, dim1=d1, dim2=d2)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin', 'var', 'std', 'var_mean', 'std_mean',
-           'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode', 'return_median',
-           'return_cummax', 'cumsum', 'cumprod', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
-           'log_softmax', 'count_nonzero']
+           'RETURN_TYPES', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
+           'return_median', 'return_cummax', 'cumsum', 'cumprod', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm',
+           'softmax', 'log_softmax', 'count_nonzero']
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #5f1a07im
 import builtins
@@ -131,7 +131,7 @@ def _advise_on_freedom(name, input, made, correction):
     "PyTorch's warning for a spread that is divided by nothing or less."
     results = (made if made.__class__ in WRAPPERS or isinstance(made, TensorBase) else made[0])
     results = results._array.size
-    if results and input._array.size // results <= correction:
+    if (input._array.size // results if results else 0) <= correction:
         warnings.warn(
             f'{name}(): degrees of freedom is <= 0. Correction should be strictly less than the'
             ' reduction factor (input numel divided by output numel).',
@@ -199,6 +199,8 @@ def logsumexp(input, dim, keepdim=False, *, out=None):
     return into(out, _op['logsumexp'](input, dim=_dims(dim, None), keepdim=keepdim))
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #c9eaf474
+RETURN_TYPES = {}  # the classes of named tuples, by name
+
 @functools.cache
 def _pair(name, fields=('values', 'indices')):
     "The class of the named tuples that the function `name` returns, made once."
@@ -211,10 +213,11 @@ def _pair(name, fields=('values', 'indices')):
             + ')'
         )
 
-    t.__repr__ = text
+    t.__repr__, t.__module__ = text, 'autograd_nb.return_types'
+    t.with_out = lambda *results: _pair(f'{name}_out', fields)(*results)
     t.n_fields = t.n_sequence_fields = len(fields)
     t.n_unnamed_fields = 0
-    return t
+    return RETURN_TYPES.setdefault(name, t)
 
 return_aminmax = _pair('aminmax', ('min', 'max'))
 return_max, return_min, return_sort, return_topk, return_mode, return_median, return_cummax = (
@@ -361,7 +364,7 @@ def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     if dim is None: dim = _needed(axis, 'softmax')
     if dtype is not None: input = cast(input, dtype)
     array = input._array
-    if array.dtype.kind != 'f': _floating(input, 'softmax')
+    if array.dtype.kind != 'f': _floating(input, 'softmax', dim)
     return _softmax(input, dim=dim_of(dim, array.ndim))
 
 _softmax, _log_softmax = _op['softmax'], _op['log_softmax']
@@ -373,14 +376,16 @@ def log_softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     if dim is None: dim = _needed(axis, 'log_softmax')
     if dtype is not None: input = cast(input, dtype)
     array = input._array
-    if array.dtype.kind != 'f': _floating(input, 'log_softmax')
+    if array.dtype.kind != 'f': _floating(input, 'log_softmax', dim)
     return _log_softmax(input, dim=dim_of(dim, array.ndim))
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #bad3743b
-def _floating(x, name):
-    if x._array.dtype.kind in 'biu':
+def _floating(x, name, dim):
+    "Refuse whole numbers for `softmax`, if there are any."
+    last = '_lastdim' * (dim_of(dim, x._array.ndim) == builtins.max(x._array.ndim - 1, 0))
+    if x._array.dtype.kind in 'biu' and x._array.size:
         raise NotImplementedError(
-            f'"{name}_lastdim_kernel_impl" not implemented for \'{_type_name(x)}\'. Convert first,'
+            f'"{name}{last}_kernel_impl" not implemented for \'{_type_name(x)}\'. Convert first,'
             ' with x.float().'
         )
     return x

@@ -101,7 +101,8 @@ def _resolved(input, args):
 def _read_as(input, dtype):
     "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
     a = input._array
-    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
+    together = a.ndim and (a.strides[-1] == a.itemsize or not a.size)
+    if a.dtype.itemsize == dtype.itemsize or together:
         times = dtype.itemsize // a.itemsize
         if times < 2 or not (a.shape[-1] % times or input.storage_offset() % times):
             return a.view(dtype)
@@ -181,6 +182,11 @@ def _flat(s, start_dim, end_dim):
 @forms('function method')
 def unflatten(input, dim, sizes):
     "One dimension as several."
+    if not input._array.ndim:
+        raise RuntimeError(
+            'unflatten got an unexpected error:\n'
+            f'Dimension specified as {dim} but tensor has no dimensions'
+        )
     s, d = input._array.shape, dim_of(dim, input._array.ndim)
     if not sizes: raise RuntimeError('unflatten: sizes must be non-empty')
     if list(sizes).count(-1) > 1:

@@ -81,7 +81,7 @@ def into(out, result, name=None, given=None):
         if kind is not tuple and len(out) != len(result):
             raise TypeError(f'expected tuple of {len(result)} elements but got {len(out)}')
         for o, r in zip(out, result): results.append(into(o, r, name, given))
-        return kind(results) if kind is tuple else kind(*results)
+        return kind(results) if kind is tuple else kind.with_out(*results)
     if LOCAL.modes.transforms:
         _refuse_followed(name, (out, result, *given.values()))
         if out.__class__ in WRAPPERS or result.__class__ in WRAPPERS: return out.copy_(result)

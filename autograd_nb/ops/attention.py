@@ -120,11 +120,11 @@ def weights_of(query, key, mask, scale, causal):
 
 def room_for(query, features):
     """Memory for the answers, in the order of the queries': where the heads of a place lie next to
-    each other, they can be joined again without a copy.
+    each other, they can be joined again without a copy. Without heads, in rows.
     """
     return (
         np.empty_like(query)
-        if query.shape[-1] == features
+        if query.shape[-1] == features and query.ndim > 3
         else np.empty((*query.shape[:-1], features), query.dtype)
     )
 

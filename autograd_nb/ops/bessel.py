@@ -11,6 +11,7 @@ import functools
 import math
 import numpy as np
 
+from ..arrays.numpy_backend import like_operands
 from ..graph.op import N, op
 from .shape import pointwise
 
@@ -174,9 +175,9 @@ def without_derivative(name, function, doc):
         return np.asarray(function(np.asarray(x, np.float64))).astype(x.dtype)
 
     kernel.__name__, kernel.__doc__, kernel.__module__ = name, doc, __name__
-    return op(None, batch=pointwise, promote='float', samples=[(N(3, 4, low=0.5, high=4.0),)])(
-        kernel
-    )
+    samples = [(N(3, 4, low=0.5, high=4.0),)]
+    traits = dict(batch=pointwise, promote='float', layout=like_operands, samples=samples)
+    return op(None, **traits)(kernel)
 
 def _modified_first(x, n):
     from autograd_nb.ops.special import bessel_scaled

@@ -186,17 +186,26 @@ def centred(x, dim):
 
 def var_rule(g, x, *, dim, correction, keepdim):
     return restore(g, x.shape, dim, keepdim) * (
-        centred(x, dim) * (2 / max_zero(count_of(x.shape, dim) - correction))
+        _double_share(centred(x, dim), dim, correction)
     )
 
 def max_zero(n):
     "`n`, but nan instead of zero or less: the variance of too few numbers is undefined."
     return n if n > 0 else float('nan')
 
+# %% ../../nbs/ops/03_reduce.ipynb #811adb1c
+def _double_share(c, dim, correction):
+    """What a variance changes by for each number, from their distances `c` to the mean; without any
+    freedom that is infinite, as it is in PyTorch for all numbers together.
+    """
+    n = count_of(c.shape, dim) - correction
+    if n > 0 or dim is not None: return c * (2 / n if n else float('inf'))
+    return where(float('inf'), float('nan'), c != 0)
+
 def var_tangent(tangents, values, out, statics):
     "How a variance changes; its input may be complex, the variance is real."
     x, dim = values[0], statics['dim']
-    slope = centred(x, dim) * (2 / max_zero(count_of(x.shape, dim) - statics['correction']))
+    slope = _double_share(centred(x, dim), dim, statics['correction'])
     changes = tangents[0] * conj_physical(slope) if is_complex(x) else tangents[0] * slope
     change = sum(changes, dim=dim, keepdim=statics['keepdim'])
     return real(change) if is_complex(x) else change

@@ -63,8 +63,13 @@ asinh.vjp(x=lambda g, x: g * rsqrt(x * x + 1))
 def acosh(x):
     "The inverse hyperbolic cosine."
 
-acosh.vjp(x=lambda g, x: g * rsqrt(x - 1) * rsqrt(x + 1))
+acosh.vjp(x=lambda g, x: g * _steepness(x))
 
+def _steepness(x):
+    "`1 / sqrt(x * x - 1)`, between the branches where `x` is complex."
+    return rsqrt(x - 1) * rsqrt(x + 1) if is_complex(x) else rsqrt(x * x - 1)
+
+# %% ../../nbs/ops/08_special.ipynb #31463695
 @unary(
     np.arctanh, promote='float', samples=[(N(3, 4, low=-0.9, high=0.9),), (N(low=-0.9, high=0.9),)],
     forms=EVERY_FORM, names='atanh arctanh',

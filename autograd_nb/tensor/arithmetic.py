@@ -69,7 +69,7 @@ class SingleSigns:
 
     __slots__ = ()
 
-    def __pos__(self): return self
+    def __pos__(self): return self.positive()
 
     def __invert__(self):
         if self._array.dtype.kind not in 'biu': raise TypeError(_NOT_WHOLE)

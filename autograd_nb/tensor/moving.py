@@ -17,6 +17,7 @@ from autograd_nb.arrays.dtypes import (
 from ..arrays.numpy_backend import shows_channels_last
 from ..functions import cast, dtype_of
 from ..graph.node import TensorBase, WRAPPERS, tensor_of
+from ..layers.conjugate_views import BITS
 from ..layers.names import rename
 from ..graph.op import REGISTRY
 from .devices import CPU, index_like, index_of, placed
@@ -249,9 +250,10 @@ class Copies:
     def contiguous(self, memory_format=None):
         "This tensor if its elements lie in the usual order in memory, else a copy that does."
         if memory_format is None:
-            return (
-                self if self._array.flags.c_contiguous else REGISTRY['clone'].call(self, order='C')
+            there = self._array.flags.c_contiguous and (
+                self.__class__ not in BITS or self.is_contiguous()
             )
+            return self if there else REGISTRY['clone'].call(self, order='C')
         if self.__class__ in WRAPPERS: self.is_contiguous(memory_format=memory_format)
         if memory_format is preserve_format and not self._array.flags.c_contiguous:
             raise RuntimeError('preserve memory format is unsupported by the contiguous operator')

@@ -22,7 +22,7 @@ from ...graph.node import TensorBase, tensor_like
 from ...layers.casting import castable
 from ...layers.names import recorded_as, rename
 from ...layers.replay import constant_input, of_arrays
-from .activations import logsigmoid
+from .activations import logsigmoid, relu
 from .dropouts import _no_float
 from .losses import _typed_as, reduction_of, summarise
 from .normalisation import _refuse_gradient
@@ -196,7 +196,7 @@ def multi_margin_loss(
     _check_right_classes(x, t, input, target, weight)
     classes = x.shape[1]
     right = F.gather(x, 1, t.unsqueeze(1))
-    out = (margin - right + x).clamp(min=0)
+    out = relu(margin - right + x)
     if p == 2: out = out * out
     if weight is not None: out = out * weight[t].unsqueeze(1)
     every = constant_input(tensor_like(library_of(x._array).arange(classes)))
@@ -271,7 +271,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         )
     places, pairs = map(tensor_like, _labels_beside_others(t, n, classes, x._array.dtype))
     labels = F.gather(x, 1, places)
-    near = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0)
+    near = relu(1 - (labels.unsqueeze(2) - x.unsqueeze(1)))
     out = F.sum(near * pairs, (1, 2)) / classes
     return summarise(out.reshape(()) if single else out, reduction)
 

@@ -157,6 +157,7 @@ def _distances_jvp(tangents, values, out, statics):
 
 @op(
     batch=batch_of_matrices,
+    layout=lambda out, arrays: row_major(out),
     jvp=_distances_jvp,
     node='CdistBackward0',
     samples=[

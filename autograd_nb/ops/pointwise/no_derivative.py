@@ -39,7 +39,8 @@ def allowed(g, words):
 
 # %% ../../../nbs/ops/pointwise/03_no_derivative.ipynb #d9fd6b23
 _unmoved = dict(
-    node=lambda words, node: node, batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s)
+    node=lambda words, node: node,
+    batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s),
 )
 
 @op(**_unmoved, keep=('x', 'made'))
@@ -47,14 +48,14 @@ def underivable(x, made, *, words, node='NotImplemented'):
     """`made`, a result of `x` for which nobody has given a derivative: a pass that arrives here is
     refused with `words`.
     """
-    return made
+    return made.copy(order='K')
 
 underivable.vjp(x=lambda g, *, words: allowed(g, words))
 
 @op(**_unmoved, keep=('x', 'y', 'made'))
 def underivable_of_two(x, y, made, *, words, node='NotImplemented'):
     "The same for a result of `x` and `y`."
-    return made
+    return made.copy(order='K')
 
 underivable_of_two.vjp(
     x=lambda g, *, words: allowed(g, words),

@@ -756,6 +756,28 @@ def test_conversions_to_and_from_sixteen_bits(dtype):
     np.testing.assert_array_equal(torch.tensor(every.astype(np.float32)).to(dtype).float().numpy(), every.astype(np.float32))
 
 
+DOUBLE = ["softshrink", "hardshrink", "leaky_relu", "hardswish", "hardsigmoid", "threshold", "relu", "rsqrt", "clamp", "hardtanh", "sign", "lerp", "addcmul", "addcdiv"]
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_arithmetic_in_double_precision_is_one_loop(name):
+    op, options = formulas.REGISTRY[name], (formulas.OPTIONS.get(name) or [{}])[0]
+    x, y, z = np.random.default_rng(0).standard_normal((3, 20_000))
+    given = [abs(x) if name == "rsqrt" else x, y, z + 9][: max(1, len(op.params))]
+    statics, kernel = {**op.statics, **options}, formulas.Formula(op.definition, 1)
+    np.testing.assert_array_equal(kernel(*given, **statics), op.definition(*given, **statics))
+    assert [key[0] for key in kernel.made] == ["d"]
+    np.testing.assert_array_equal(op.kernel(*given, **statics), op.definition(*given, **statics))
+
+
+@pytest.mark.parametrize("name", ["gelu", "softplus"])
+def test_functions_in_double_precision_stay_array_code(name):
+    op, x = formulas.REGISTRY[name], np.random.default_rng(0).standard_normal(2000)
+    kernel = formulas.Formula(op.definition, 1)
+    np.testing.assert_array_equal(kernel(x, **op.statics), op.definition(x, **op.statics))
+    assert not kernel.made
+
+
 @pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide"])
 @pytest.mark.parametrize("divisor", [1.5, -0.1, 1e-30, 0.0, np.inf, None], ids=str)
 def test_remainders_have_the_bits_of_array_code(name, divisor):

@@ -15,6 +15,7 @@ from ..graph import engine
 from ..graph.apply import as_array, unbroadcast
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import AccumulateGrad, TensorBase, output_at
+from ..graph.rules import FLAVOURS
 from ..layers.complex import conjugate
 from ..layers.dispatch import on_tensors
 from ..layers.half import BF16, rounded_gradient
@@ -41,6 +42,10 @@ class Walk:
         self.limited = plan is not None and plan.needed is not None
         self.arrivals = {} if plan is None else dict(plan.arrivals)
         self.arrived, self.fresh, self.leaves = {}, set(), {}
+
+def rules_of(n):
+    "The flavour of a node; calls that are replayed find a device by themselves."
+    return FLAVOURS[None if n.flavour == 'device' else n.flavour]
 
 def several(rule, fixes, g, *args, **statics):
     return [unbroadcast(as_array(r), t) for r, t in zip(rule(g, *args, **statics), fixes)]
@@ -311,7 +316,7 @@ class Rules:
         )
         if job.complex: job.g = self.call_line([None], conjugate, [g], note='conjugate')
         if op.variadic: return self.rule_of_many(job, grads)
-        one = 1 < len(n.positions) == len(op.rules) and not job.complex and not job.half
+        one = 1 < len(n.positions) == len(op.rules) and not job.complex
         if op.fused_rule is not None and one: return self.joint_rule(job, grads)
         return [self.single_rule(job, k, out) for k, out in enumerate(grads)]
 
@@ -352,7 +357,8 @@ class RulesTogether:
         rule = job.op.rules[0]
         args, uses = self.of_rule(rule, job.g, job.saved)
         fixes = tuple(job.fixes or [None] * len(grads))
-        constants = [self.program.constant(rule.function), self.program.constant(fixes, 'equal')]
+        function = rules_of(job.n).fast(rule)
+        constants = [self.program.constant(function), self.program.constant(fixes, 'equal')]
         return self.parts(
             self.call_line([None], several, [*constants, *args], uses, job.note), grads
         )
@@ -361,7 +367,8 @@ class RulesTogether:
         "One function gives the gradients of all inputs at once."
         uses = {job.g}
         args = [job.g, *(f'{s}={self.expression(v, uses)}' for s, v in job.saved.items())]
-        return self.parts(self.call_line([None], job.op.fused_rule, args, uses, job.note), grads)
+        function = rules_of(job.n).scope(job.op).get('fused_rule', job.op.fused_rule)
+        return self.parts(self.call_line([None], function, args, uses, job.note), grads)
 
     def parts(self, together, grads):
         "The names of the gradients that one call has given."
@@ -386,7 +393,7 @@ class RulesAlone:
                 name = self.unbroadcast(name, fix, job.note)
         else:
             args, uses = self.of_rule(rule, job.g, job.saved)
-            function = rule.fast_rule or rule.function
+            function = rules_of(job.n).fast(rule)
             name = self.call_line([None], function, args, uses, job.note, out.ndim == 0, 'one')
             if fix is not None: name = self.unbroadcast(name, fix, job.note)
             if job.complex: name = self.call_line([None], conjugate, [name], note='conjugate')

@@ -221,7 +221,7 @@ def new_here(call, node, kind):
 
 def flavour_of(call):
     "The flavour of node that the arrays of a call ask for, or None."
-    kinds = [a.__class__ for a in (*call.operands, *call.results)]
+    kinds = [a.__class__ for a in (*call.operands, *call.results)] + [call.results[0].dtype]
     return next((FLAVOUR_OF_ARRAY[k] for k in kinds if k in FLAVOUR_OF_ARRAY), None)
 
-FLAVOUR_OF_ARRAY = {}  # class of arrays -> name of a flavour
+FLAVOUR_OF_ARRAY = {}  # class or dtype of arrays -> name of a flavour

@@ -57,7 +57,7 @@ class Host:
 
     def around(self, run): return run
 
-    def scope(self): return {}
+    def scope(self, op): return {}
 
 FLAVOURS = {None: Host()}  # name -> flavour
 

@@ -453,7 +453,7 @@ RULE_SCOPE = dict(ndarray=ndarray, asarray=asarray, unbroadcast=unbroadcast)
 
 def compiled_rules(op, name, positions, flavour):
     "`run` and `run_graph` of the nodes called `name` that differentiate the inputs at `positions`."
-    scope = dict(RULE_SCOPE, __name__=__name__, fused_rule=op.fused_rule, **flavour.scope())
+    scope = dict(RULE_SCOPE, __name__=__name__, fused_rule=op.fused_rule) | flavour.scope(op)
     for k, i in enumerate(positions):
         scope[f'rule{k}'], scope[f'fast{k}'] = flavour.rule(op.rules[i]), flavour.fast(op.rules[i])
     title = f'{name}[{", ".join(op.params[i] for i in positions)}]'

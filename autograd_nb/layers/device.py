@@ -152,7 +152,7 @@ class DeviceFlavour:
 
     def unbroadcast(self, g, spec): return rebind_to_device(unbroadcast)(g, spec)
 
-    def scope(self):
+    def scope(self, op):
         names = dict(ndarray=Device.array, asarray=device_number, to_device=to_device)
         return dict(names, unbroadcast=rebind_to_device(unbroadcast))
 
@@ -297,8 +297,8 @@ Gaps.scope.update(DEVICE=DEVICE, ON_DEVICE=DEVICE.alive)
 # %% ../../nbs/layers/14_device.ipynb #ba051ffc
 def changed():
     "A device has appeared, or gone."
-    for kind in FLAVOUR_OF_ARRAY: del NEW_TENSORS[kind]
-    FLAVOUR_OF_ARRAY.clear()
+    for kind in [k for k, flavour in FLAVOUR_OF_ARRAY.items() if flavour == 'device']:
+        del NEW_TENSORS[kind], FLAVOUR_OF_ARRAY[kind]
     if Device.array is None:
         DEVICE.alive.clear()
         DEVICE.fade()

@@ -257,6 +257,7 @@ def order_of_read(x, index, shape):
 # %% ../../nbs/ops/05_indexing.ipynb #5827fe22
 @op(
     jvp=linear,
+    moves=True,
     batch=_index_batch,
     node=lambda index, node, in_rows: node,
     held=('index',),
@@ -284,6 +285,7 @@ index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape)
 # %% ../../nbs/ops/05_indexing.ipynb #1ef38f37
 @op(
     jvp=linear,
+    moves=True,
     batch=_index_batch,
     node=lambda index, node: node,
     held=('index',),

@@ -231,7 +231,7 @@ def mT(x):
     )
 
 @op(
-    jvp=linear,
+    jvp=linear, moves=True,
     batch=shifted('dims'),
     samples=[(N(2, 3), dict(dims=(0,))), (N(2, 3), dict(dims=(0, -1)))],
 )
@@ -258,7 +258,7 @@ def _rolled(x, by, d):
 
 # %% ../../nbs/ops/01_shape.ipynb #6a0f4efc
 @op(
-    jvp=linear,
+    jvp=linear, moves=True,
     batch=shifted('dims'),
     samples=[
         (N(2, 3), dict(k=1, dims=(0, 1))),
@@ -284,6 +284,7 @@ def _roll_batch(op, values, batched, statics):
 
 @op(
     jvp=linear,
+    moves=True,
     batch=_roll_batch,
     samples=[
         (N(2, 3), dict(shifts=(1,), dims=(1,))),
@@ -408,6 +409,7 @@ narrow.vjp(
 # %% ../../nbs/ops/01_shape.ipynb #5e7a91c4
 @op(
     jvp=linear,
+    moves=True,
     batch=_narrow_batch,
     node='ConstantPadNdBackward0',
     samples=[(N(3, 2), dict(dim=1, before=1, after=2))],
@@ -437,6 +439,7 @@ def _join_batch(op, values, batched, statics):
 
 @op(
     jvp=linear,
+    moves=True,
     batch=_join_batch,
     promote='same',
     samples=[(N(2, 3), N(4, 3), dict(dim=0)), (N(2, 1), N(2, 3), N(2, 2), dict(dim=-1))],
@@ -468,6 +471,7 @@ cat.vjp(xs=cat_rule)
 # %% ../../nbs/ops/01_shape.ipynb #3301c66a
 @op(
     jvp=linear,
+    moves=True,
     batch=_join_batch,
     promote='same',
     samples=[(N(2, 3), N(2, 3), dict(dim=1)), (N(), N(), dict(dim=0))],
@@ -568,6 +572,7 @@ def kept(x, diagonal, upper):
 
 @op(
     jvp=linear,
+    moves=True,
     batch=_last_two,
     samples=[
         (N(3, 4), dict(diagonal=0)),
@@ -582,7 +587,10 @@ def tril(x, *, diagonal=0):
 tril.vjp(x=lambda g, *, diagonal: tril(g, diagonal=diagonal))
 
 @op(
-    jvp=linear, batch=_last_two, samples=[(N(3, 4), dict(diagonal=0)), (N(3, 3), dict(diagonal=-1))]
+    jvp=linear,
+    moves=True,
+    batch=_last_two,
+    samples=[(N(3, 4), dict(diagonal=0)), (N(3, 3), dict(diagonal=-1))],
 )
 def triu(x, *, diagonal=0):
     "The upper triangle of the matrices in the last two dimensions; the rest is zero."

@@ -330,6 +330,7 @@ def frame(sizes, pad):
 
 @op(
     layout=channels_last,
+    moves=True,
     jvp=lambda tangents, values, out, statics: pad_constant(
         tangents[0], pad=statics['pad'], value=0
     ),

@@ -159,7 +159,7 @@ def rounded_quotient(x, y, *, mode='floor'):
     "`x / y`, rounded down ('floor') or towards zero ('trunc'): constant pieces."
     return xp.floor_divide(x, y) if mode == 'floor' else xp.trunc(xp.divide(x, y))
 
-rounded_quotient.vjp(x=lambda g: zeros_for(g), y=lambda g: zeros_for(g))
+rounded_quotient.vjp(x=lambda g, *, mode: zeros_for(g), y=lambda g, *, mode: zeros_for(g))
 
 # %% ../../nbs/ops/02_pointwise.ipynb #c6b9cf76
 @unary(np.negative, jvp=linear, refuses_masks=True, forms=EVERY_FORM, names='neg negative')

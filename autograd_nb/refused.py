@@ -57,7 +57,7 @@ METHODS = {
     name: REMEDIES['sparse']
     for name in (
         'to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce'
-        ' indices values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim'
+        ' indices values crow_indices col_indices ccol_indices row_indices'
         ' sparse_mask sparse_resize_ smm sspaddmm'
     ).split()
 } | {

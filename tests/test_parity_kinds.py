@@ -565,3 +565,109 @@ def test_anomaly_detection_finds_nan_among_the_examples():
     x = ours.tensor([[1.0, 4.0], [0.0, 4.0]])
     with ours.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match="returned nan values"):
         ours.func.vmap(ours.func.grad(lambda v: (v.sqrt() * 0).sum()))(x)
+
+
+# What PyTorch's own tests ask ----------------------------------------------------------------------------------
+
+
+def answer(library, question):
+    "What the last line of a question gives, or raises, as text."
+    names = dict(torch=library, nn=library.nn, F=library.nn.functional, func=library.func, ag=library.autograd, fw=importlib.import_module(f"{library.__name__}.autograd.forward_ad"))
+    names.update(A=lambda *s: library.arange(float(np.prod(s)), dtype=library.float64).reshape(s) * 0.37 - 1.1, Function=library.autograd.Function)
+    *lines, last = question.splitlines()
+    try:
+        exec("\n".join(lines), names)
+        return str(eval(last, names))
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {str(error)[:70]}".split("\n")[0]
+
+
+def alike(question):
+    expected = answer(torch, question)
+    assert answer(ours, question) == expected
+
+
+WRITES = dict(argument="func.grad(f)(A(3), y)", value="func.grad_and_value(f)(A(3), y)", second="func.grad(lambda y, x: f(x, y), argnums=1)(y, A(3))", name="func.grad(lambda x, *, y: f(x, y))(A(3), y=y)", both="func.grad(f, argnums=(0, 1))(A(3), y)",
+    each="func.vmap(func.grad(f))(A(2, 3), torch.stack([y, y]))", twice="func.grad(lambda x, y: func.grad(f)(x, y).sum())(A(3), y)", rows="func.jacrev(f)(A(3), y)", columns="func.jacfwd(f)(A(3), y)", hessian="func.hessian(f)(A(3), y)", pulled="func.vjp(f, A(3), y)[1](torch.tensor(1.0, dtype=torch.float64))")  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WRITES)
+@pytest.mark.parametrize("write", ["y.add_(x)", "y[0] = x[1]", "y.view(-1).mul_(x)", "y.zero_()"])
+def test_arguments_that_are_not_differentiated_by_may_be_written_to(write, way):
+    alike(f"def f(x, y):\n    {write}\n    return (y**2 * x).sum()\ny = A(3) * 2\n({WRITES[way]}, y, y.requires_grad)")
+
+
+@pytest.mark.parametrize("y", ["A(3).requires_grad_()", "A(3).requires_grad_() * 2", "nn.Parameter(A(3))", "torch.tensor([1, 0, 2])", "A(3)[:1]", "A(3, 3).t()[0]"])
+def test_arguments_that_are_not_differentiated_by_keep_their_history(y):
+    alike(f"y = {y}\ng = func.grad(lambda x, y: (x**2 * y).sum())(A(3), y)\n(g.detach(), g.requires_grad, g.requires_grad and ag.grad(g.sum(), y))")
+
+
+@pytest.mark.parametrize("rows", ["func.jacfwd(push)(A(3))", "func.jacrev(push)(A(3)).detach()", "func.jvp(push, (A(3),), (A(3),))", "func.vmap(push)(A(2, 3))", "func.grad(lambda t: push(t).sum())(A(3)).detach()"])
+@pytest.mark.parametrize("f", ["torch.sin", "torch.exp", "lambda x: x**3 + x.tanh()"])
+def test_derivatives_of_what_linearize_gives(f, rows):
+    alike(f"out, push = func.linearize({f}, A(3))\n{rows}")
+
+
+RATES = ["torch.poisson(x)", "torch.poisson(torch.full((40,), 9.0)) + x.sum()"]
+
+
+@pytest.mark.parametrize("randomness", ["error", "same", "different"])
+@pytest.mark.parametrize("call", RATES)
+def test_poisson_numbers_under_vmap(call, randomness):
+    alike(f"out = func.vmap(lambda x: {call}, randomness={randomness!r})(torch.full((3, 40), 9.0))\n(out.shape, [bool((out[i] == out[i + 1]).all()) for i in (0, 1)])")
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Rprop"])
+@pytest.mark.parametrize("mode", ["torch.inference_mode()", "torch.no_grad()"])
+def test_optimisers_write_to_inference_tensors_in_their_mode(mode, optimizer):
+    alike(f"with torch.inference_mode(): p = nn.Parameter(torch.ones(2))\np.grad = torch.ones(2)\no = torch.optim.{optimizer}([p], lr=0.5)\nwith {mode}: o.step()\np.detach().clone()")
+
+
+DUALS = ["nn.Parameter(d).requires_grad", "copy.copy(d).shape", "pickle.loads(pickle.dumps(d))", "d.resize_(2)", "fw.make_dual(A(3), A(3), level=1)", "d.clone().resize_(7)"]
+
+
+@pytest.mark.parametrize("use", DUALS)
+def test_what_dual_tensors_may_be_used_for(use):
+    alike(f"import copy, pickle\nwith fw.dual_level():\n    d = fw.make_dual(A(3), A(3))\n    r = {use}\nr")
+
+
+SAVED = dict(index="x[:, torch.tensor([0, 1])] indices self_sym_sizes", conv="nn.Conv2d(1, 1, 1)(x[None, None]) bias_sym_sizes_opt transposed output_padding", plain="nn.Conv1d(1, 1, 1, bias=False)(x[:, None]) bias_sym_sizes_opt groups",
+    pdist="torch.pdist(x, p=1) p", dist="torch.dist(x, x * 2, 1.5) p", floor="torch.div(x, 2, rounding_mode='floor') rounding_mode", trunc="torch.div(x, x, rounding_mode='trunc') rounding_mode", pool="F.avg_pool2d(x.repeat(1, 1, 2, 2), 2) kernel_size count_include_pad divisor_override ceil_mode",
+    largest="F.max_pool2d(x.repeat(1, 1, 2, 2), 2) kernel_size result1", strided="x.as_strided((2,), (1,), 1) storage_offset size stride", embedding="F.embedding(torch.tensor([0, 1]), x) padding_idx weight_sym_argsize_0 sparse", nll="F.nll_loss(x, torch.tensor([0, 1])) reduction ignore_index",
+    mse="F.mse_loss(x, x.detach(), reduction='sum') reduction", huber="F.huber_loss(x, x.detach(), reduction='none') reduction delta", gather="x.gather(0, torch.tensor([[0, 1]])) sparse_grad dim", norm="x.norm() ord", cholesky="torch.linalg.cholesky(x @ x.T) upper")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_what_nodes_tell_of_what_they_keep(kind):
+    call, *names = SAVED[kind].rsplit(") ", 1) if ") " in SAVED[kind] else SAVED[kind].rsplit("] ", 1)
+    call += ")" if ") " in SAVED[kind] else "]"
+    alike(f"x = torch.tensor([[1.0, 2.0], [3.0, 5.0]], requires_grad=True)\nn = ({call}).grad_fn\n[getattr(n, '_saved_' + k) for k in {names[0].split()!r}]")
+
+
+RAW = ["n._raw_saved_indices[1].register_hooks(lambda t: t, lambda t: t)", "n._raw_saved_indices[0].register_hooks(lambda t: t, lambda t: t)", "(ag.grad(y.sum(), x, retain_graph=True), n._raw_saved_indices[1].register_hooks(lambda t: t * 0, lambda t: t), ag.grad(y.sum(), x))"]
+HOOKED = ["(s.data is x, s.unpack_hook is unpack)", "(w.grad_fn._raw_saved_self.data.requires_grad, w.grad_fn._raw_saved_self.unpack_hook)", "e.grad_fn._raw_saved_result.data.requires_grad"]
+
+
+@pytest.mark.parametrize("use", [*RAW, *HOOKED])
+def test_saved_values_as_they_lie_in_their_node(use):
+    alike(f"def unpack(t): return t\nx, i = A(2, 2).requires_grad_(), torch.tensor([0, 1])\nwith ag.graph.saved_tensors_hooks(lambda t: t, unpack): z = x**2\ns, w, e = z.grad_fn._raw_saved_self, x * x, x.exp()\ny = x[:, i]\nn = y.grad_fn\n{use}")
+
+
+@pytest.mark.parametrize("use", ["(x * x)", "x / x", "x.sin()", "torch.atan2(x, x)"])
+def test_hooks_that_unpack_another_shape(use):
+    alike(f"x = A(3).requires_grad_()\nwith ag.graph.saved_tensors_hooks(lambda t: t, lambda t: t[:2]): y = {use}\ny.sum().backward()")
+
+
+def test_a_view_whose_tangent_is_none_is_told_before_its_size():
+    alike("class F(Function):\n    @staticmethod\n    def forward(ctx, x): return x.view(-1)\n    @staticmethod\n    def backward(ctx, g): return g\n    @staticmethod\n    def jvp(ctx, t): return t.clone()\nwith fw.dual_level(): F.apply(fw.make_dual(A(2, 2), A(2, 2)))\n0")
+
+
+def test_what_was_taken_is_missed_before_what_was_freed():
+    alike("class F(Function):\n    clear_saved_tensors_on_access = True\n    @staticmethod\n    def forward(ctx, x):\n        ctx.save_for_backward(x)\n        return x * 2\n    @staticmethod\n    def backward(ctx, g): return g * ctx.saved_tensors[0]\n"
+          "x = A(3).requires_grad_()\ny = F.apply(x)\ny.sum().backward()\ny.sum().backward()")  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", ["sparse_dim", "dense_dim"])
+@pytest.mark.parametrize("shape", ["", "3", "2, 0, 3"])
+def test_dimensions_of_dense_tensors(shape, ask):
+    alike(f"A({shape}).{ask}()")

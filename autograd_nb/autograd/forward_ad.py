@@ -113,6 +113,7 @@ def make_dual(tensor, tangent, *, level=None):
             raise ValueError(
                 f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
             )
+    if found is None: raise RuntimeError('Invalid level given to _make_dual')
     number = ENTERED.levels.index(found)
     if _tangent_of(tensor, found) is not None:
         raise RuntimeError(

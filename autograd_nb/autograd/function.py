@@ -255,7 +255,7 @@ class _SavedItems:
     def freed(self): return self.kept is None
 
     def release(self):
-        self.kept = None
+        if self.kept != 'taken': self.kept = None  # what was taken is missed before what was freed
 
 # %% ../../nbs/autograd/02_function.ipynb #639cc53b
 class _RunningFunction:

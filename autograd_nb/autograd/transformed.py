@@ -100,9 +100,9 @@ class _Promise:
                 " forward output is not a differentiable Tensor.You should return None at that"
                 " position instead."
             )
-        if t is not None: _need_shape_of(o, t)
         self._check_write(i, t)
         self._check_view(i, t)
+        if t is not None: _need_shape_of(o, t)
         return t
 
 # %% ../../nbs/autograd/14_transformed.ipynb #1bb2946b

@@ -22,7 +22,8 @@ from .batching import vmap
 from ..graph.engine import Plan, Task, reachable, walk_nodes
 from ..graph.errors import scalar_error
 from autograd_nb.transforms import (
-    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, foreign, without_class, wrapping
+    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, foreign, recorded, without_class,
+    wrapping,
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
@@ -175,13 +176,32 @@ class _Passage:
             )
 
 # %% ../../nbs/func/02_derivatives.ipynb #5a1825e6
-def _stand_in(x):
-    "A tensor that the ordinary graph tells from `x`: a leaf, or a result of it."
+def _stand_in(x, leaf=True):
+    "A tensor that the ordinary graph tells from `x`: a leaf if asked for, or a result of it."
     if x.__class__ in WRAPPERS: x = x._value
     inside, shape = tensor_like(x._array), dict(shape=x._array.shape)
-    if x._node is None: inside._node = AccumulateGrad(inside)
-    else: REGISTRY['reshape'].record((x,), [x._array], [x._array], [inside], [None], shape)
+    if x._node is not None:
+        REGISTRY['reshape'].record((x,), [x._array], [x._array], [inside], [None], shape)
+    elif leaf: inside._node = AccumulateGrad(inside)
     return inside
+
+class _Company:
+    "What comes along with the inputs."
+
+    def arguments(self, args, positions, leaves, spec):
+        "All arguments as the function gets them; `leaves`: those at `positions`, flat."
+        inputs = tree_unflatten(self.enter(leaves), spec)
+        others = [a if i in positions else self.beside(a) for i, a in enumerate(args)]
+        return _with_parts(others, positions, inputs)
+
+    def beside(self, tree):
+        """Arguments that are not differentiated by, as the function gets them: it may write into
+        these, too, and what is followed of that ends with the level.
+        """
+        return tree_map(lambda x: self._beside(x) if isinstance(x, TensorBase) else x, tree)
+
+    def _beside(self, x):
+        return _stand_in(x, False) if self.ordinary else recorded(x, None, self.level)
 
 # %% ../../nbs/func/02_derivatives.ipynb #32e66f8c
 class _Pulling:
@@ -240,7 +260,7 @@ class _Pull:
             )
         return out if self.ordinary else [_free(g, self.level) for g in out]
 
-take_topics(Trace, (_Passage, _Pulling, _Pull))
+take_topics(Trace, (_Passage, _Company, _Pulling, _Pull))
 
 # %% ../../nbs/func/02_derivatives.ipynb #887aa9bf
 def _output_and_aux(result, api):
@@ -274,8 +294,7 @@ def _vjp(func, args, positions, has_aux, strict=True):
     api = 'vjp(f, *primals)'
     leaves, spec = tree_flatten(tuple(args[i] for i in positions))
     with Trace(func if strict else None, _others(args, positions)) as trace:
-        inside = _with_parts(args, positions, tree_unflatten(trace.enter(leaves), spec))
-        result, aux = func(*inside), None
+        result, aux = func(*trace.arguments(args, positions, leaves, spec)), None
         if has_aux: result, aux = _output_and_aux(result, api)
         outs, out_spec = tree_flatten(result)
         if strict or outs: _tensors_only(outs, api)
@@ -378,8 +397,8 @@ def grad_and_value(func, argnums=0, has_aux=False):
         positions = _positions(argnums, len(args))
         leaves, spec = tree_flatten(tuple(args[i] for i in positions))
         with Trace(func, _others(args, positions)) as trace:
-            inside = _with_parts(args, positions, tree_unflatten(trace.enter(leaves), spec))
-            out, aux = func(*inside, **kwargs), None
+            inside = trace.arguments(args, positions, leaves, spec)
+            out, aux = func(*inside, **trace.beside(kwargs)), None
             if has_aux: out, aux = _output_and_aux(out, api)
             if not isinstance(out, TensorBase):
                 raise RuntimeError(f'{api}: Expected f(*args) to return a Tensor, got {type(out)}')
@@ -429,7 +448,8 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
             level.captured = {**level.enclosed, **others}
             level.given = [*others.values(), *leaves]
             duals = [_checked_dual(x, t, level) for x, t in zip(leaves, given)]
-            result = func(*_with_parts(args, positions, tree_unflatten(duals, spec)))
+            beside = [a if i in positions else tree_map(_shown, a) for i, a in enumerate(args)]
+            result = func(*_with_parts(beside, positions, tree_unflatten(duals, spec)))
             aux = None
             if has_aux: result, aux = _output_and_aux(result, _JVP)
             outs, out_spec = tree_flatten(result)
@@ -450,6 +470,11 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
     return tree_unflatten(primal, out_spec), tree_unflatten(tangent, out_spec), aux
 
 # %% ../../nbs/func/02_derivatives.ipynb #ac22a5f1
+def _shown(x):
+    "A tensor that does not move, as the function gets it: what it writes there may move."
+    plain = isinstance(x, TensorBase) and x.__class__ not in WRAPPERS
+    return _stand_in(x, False) if plain else x
+
 def _checked_tangents(leaves, spec, tangents):
     "The tangents in a list; raises RuntimeError unless there is one for each input."
     given, given_spec = tree_flatten(tangents)
@@ -533,7 +558,7 @@ def linearize(func, *primals):
         moved = [_zeros(o) if m is None else m for m, o in zip(moved, outs)]
         attached = [any(x.requires_grad for x in (o, *given)) for o in outs]
         return tree_unflatten(
-            [m if kept else m.detach() for m, kept in zip(moved, attached)], out_spec
+            [m if kept else _unrecorded(m) for m, kept in zip(moved, attached)], out_spec
         )
 
     return out, push
@@ -566,6 +591,11 @@ def _twice_pulled(func, primals):
     return whole, twice
 
 # %% ../../nbs/func/02_derivatives.ipynb #10a869b1
+def _unrecorded(x):
+    "`x` without history; its tangent stays."
+    if x.__class__ is not KINDS['Dual']: return x.detach()
+    return dual(_unrecorded(x._value), _unrecorded(x._tangent), x._level)
+
 def _like_primals(leaves, spec, tangents):
     "The tangents in a list; raises RuntimeError unless each looks as its primal does."
     given, given_spec = tree_flatten(tangents)

@@ -17,6 +17,7 @@ from . import _op
 from ..graph.modes import LOCAL
 from ..graph.node import tensor_like
 from ..layers.replay import replayed_as_call
+from ..transforms import sample
 
 # %% ../../nbs/tensor/functions/29_random_numbers.ipynb #5747c6aa
 @forms('function')
@@ -24,6 +25,9 @@ def poisson(input, generator=None):
     "Poisson-distributed numbers with the rates in `input`."
     if not input.is_floating_point():
         raise NotImplementedError(f'"poisson_cpu" not implemented for \'{F._type_name(input)}\'')
+    if LOCAL.modes.transforms:
+        out = sample(input, poisson, generator=generator)
+        if out is not NotImplemented: return out
     if not (input._array >= 0).all():
         raise RuntimeError('invalid Poisson rate, expected rate to be non-negative')
     made = _counts(draws.poisson, generator, input)

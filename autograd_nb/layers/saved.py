@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'Packed', 'restored', 'packed_class', 'restored_node', 'note_hooked', 'Saved', 'kept_inputs', 'has_edge',
-           'is_bare', 'asked_for', 'packing_order', 'pack', 'saved_attribute', 'names_of', 'SavedTensor']
+           'is_bare', 'asked_for', 'packing_order', 'pack', 'saved_attribute', 'names_of', 'SavedTensor', 'SavedPart',
+           'parts_of']
 
 # %% ../../nbs/layers/05_saved.ipynb #2e3ca4e1
 import functools
@@ -294,6 +295,7 @@ def saved_attribute(self, name):
     if named and name.startswith('_raw_saved_'):
         field = self.aliases.get(name[11:], name[11:])
         if field in all_fields(type(self)): return SavedTensor(self, field)
+        if field in self.held: return parts_of(self, field)
     if named and name.startswith('_saved_'):
         if name[7:] in self.derived: return self.derived[name[7:]](self)
         field = self.aliases.get(name[7:], name[7:])
@@ -343,6 +345,17 @@ class SavedTensor:
 
     def tensor(self): return self.node.unpack(self.field)
 
+    @property
+    def data(self):
+        "What lies there: what a hook made of the value, or the value; a result, without history."
+        if _held(self.value): return self.value.value
+        return self.tensor().detach() if self.node.links[self.field] == 'out' else self.tensor()
+
+    @property
+    def unpack_hook(self):
+        "The hook that turns the value back; None if there is none."
+        return self.value.hook if _held(self.value) else None
+
     def put(self, value):
         setattr(self.node, self.field, value)
         self.node.__class__ = packed_class(type(self.node))
@@ -380,3 +393,28 @@ def _check_hooks(saved, hooks):
             'Calling register_hooks on a saved tensor whose hooks have already been set. Hint:'
             ' only one pair of hooks is allowed at a time.'
         )
+
+# %% ../../nbs/layers/05_saved.ipynb #117ee44f
+class SavedPart(SavedTensor):
+    "One entry of an index that a node keeps. Its two hooks are called one after the other at once."
+
+    def __init__(self, node, field, place):
+        super().__init__(node, field)
+        self.place = place
+
+    @property
+    def value(self):
+        found = getattr(self.node, self.field)[self.place]
+        return found if is_array(found) else None
+
+    def tensor(self): return tensor_like(self.value)
+
+    def put(self, value):
+        entries = list(getattr(self.node, self.field))
+        entries[self.place] = restored(value)
+        setattr(self.node, self.field, tuple(entries))
+
+def parts_of(node, field):
+    "The entries of an index that a node keeps, each as a saved value of its own."
+    if not hasattr(node, field): raise freed_error(node)
+    return tuple([SavedPart(node, field, i) for i in range(len(getattr(node, field)))])

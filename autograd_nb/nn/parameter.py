@@ -10,7 +10,7 @@ __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer', 'UninitializedTensorM
 from ..creation import zeros
 from ..layers.conjugate_views import BITS
 from ..layers.inference import inference_extras
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, WRAPPERS
 from ..overrides import disabled
 from ..tensor import Tensor
 from ..tensor.writes import seen_elsewhere
@@ -77,6 +77,7 @@ def _made(cls, data):
     "The leaf for a parameter: of the class of `data` if that is somebody's own."
     kind = type(data)
     if kind in BITS: data, kind = data.detach().clone(), Tensor  # in memory of its own
+    if kind in WRAPPERS and not data._level.strict: data, kind = data.detach(), Tensor
     if issubclass(cls, kind) or issubclass(kind, (Parameter, UninitializedTensorMixin)):
         return around(cls, data)
     out = data.detach()

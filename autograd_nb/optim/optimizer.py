@@ -35,7 +35,7 @@ from ..layers.hooks import attach
 from ..creation import full_like, zeros_like
 from ..functions import where
 from ..functions.complex_numbers import view_as_complex, view_as_real
-from ..tensor.writes import tell_views
+from ..tensor.writes import refuse_inference, tell_views
 from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
 from ..ops.compiled import F32, FEW, places_of
 from ..ops.thread_pool import AVAILABLE, thread_pool
@@ -853,6 +853,7 @@ CAPTURED_ON_CPU = (
     ' capture.'
 )
 
+# %% ../../nbs/optim/01_optimizer.ipynb #0b20d47f
 class Elementwise(Optimizer):
     "The base of optimisers that treat every number of a parameter by itself."
 
@@ -873,7 +874,9 @@ class Elementwise(Optimizer):
                 g = node.grad if node.__class__ is AccumulateGrad else p.grad
                 if g is None: continue
                 active.append(p)
-                if p._meta is not None: known.append(p)
+                if p._meta is not None:
+                    refuse_inference(p)
+                    known.append(p)
                 grads.append(g if g.__class__ is np.ndarray or is_on_device(g) else g._array)
             if not active: continue
             if Capture.now is not None and not group.get('capturable', True):

@@ -375,7 +375,8 @@ class RandomTruths:
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."
         if LOCAL.modes.transforms:
-            out = sample(self, 'bernoulli', *(() if p is None else (p,)), generator=generator)
+            given = () if p is None else (p,)
+            out = sample(self, RandomTruths.bernoulli, *given, generator=generator)
             if out is not NotImplemented: return out
         if p is None: F.refuse_kinds(self, 'ib', 'bernoulli_tensor_cpu_p_')
         F.refuse_kinds(self, 'c', 'bernoulli_tensor_cpu_self_')
@@ -422,7 +423,8 @@ class Multinomial:
     def multinomial(self, num_samples, replacement=False, *, generator=None):
         "Indices drawn with probabilities proportional to the entries (of each row)."
         if LOCAL.modes.transforms:
-            out = sample(self, 'multinomial', num_samples, replacement, generator=generator)
+            draw = Multinomial.multinomial
+            out = sample(self, draw, num_samples, replacement, generator=generator)
             if out is not NotImplemented: return out
         _check_chances(self, num_samples)
         w, draw = self._array.astype(np.float64), generator or generator_for(self._array)

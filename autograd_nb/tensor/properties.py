@@ -72,6 +72,10 @@ class Sizes:
 
     def ndimension(self): return self._memory.ndim
 
+    def sparse_dim(self): return 0
+
+    def dense_dim(self): return self._memory.ndim
+
     def numel(self): return self._memory.size
 
     def nelement(self): return self._memory.size

@@ -84,15 +84,15 @@ def draw(function, shape):
         if level.randomness == 'same': return draw(function, shape)
         return batched(draw(function, (level.size, *shape)), level)
 
-def sample(x, name, *args, **kwargs):
-    """A random method of `x`, whose numbers say how likely what is, inside `vmap`; NotImplemented
-    outside.
+def sample(x, function, *args, **kwargs):
+    """A random function of `x`, whose numbers say how likely what is, inside `vmap`;
+    NotImplemented outside.
     """
     level = chance(x)
     if level is None: return NotImplemented
     if level.randomness == 'different':
         x = x._value if at(x, level) else REGISTRY['expand'].call(x, size=(level.size, *x.shape))
-    with level.below(): out = getattr(x, name)(*args, **kwargs)
+    with level.below(): out = function(x, *args, **kwargs)
     return batched(out, level) if level.randomness == 'different' else out
 
 # %% ../../nbs/transforms/07_chance.ipynb #ee8dfc18

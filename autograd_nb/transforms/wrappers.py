@@ -92,6 +92,7 @@ class _Leaving:
     def __deepcopy__(self, memo): return REGISTRY['clone'].call(self.detach())
 
     def __reduce_ex__(self, protocol):
+        if not self._level.strict: return self.detach().__reduce_ex__(protocol)
         raise RuntimeError(
             'cannot pickle a tensor inside a function transform: return it from the function first'
         )
@@ -222,10 +223,14 @@ class DualKind(Wrapper):
 
     def detach(self): return self._value.detach()
 
+    def resize_(self, *size, memory_format=None):
+        raise RuntimeError('cannot resize variables that has a forward grad')
+
     def backward(self, *args, **kwargs):
         if self._level.strict: raise refused('backward')
         return self._value.backward(*args, **kwargs)
 
+# %% ../../nbs/transforms/02_wrappers.ipynb #7b1c5872
 class RecordedKind(Wrapper):
     "A value with an edge into the graph of its level."
 

@@ -338,3 +338,26 @@ def test_groups_added_after_the_schedule(make):
         return [round(g["lr"], 6) for g in o.param_groups]
 
     assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.parametrize("make", [m for m in lines(SCHEDULES) if "SWALR" not in m])
+def test_states_list_their_entries_in_the_same_order(make):
+    import torch
+
+    ours, theirs = (list(eval(make, names(t, optimizer_of(t))).state_dict()) for t in (autograd_nb, torch))
+    assert ours == theirs
+
+
+def test_a_step_that_fails_was_called():
+    "The schedule does not say that it was stepped first."
+
+    def fail():
+        raise KeyError("closure")
+
+    o = autograd_nb.optim.LBFGS([autograd_nb.ones(1, requires_grad=True)])
+    schedule = autograd_nb.optim.lr_scheduler.ExponentialLR(o, 0.5)
+    with pytest.raises(KeyError):
+        o.step(fail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schedule.step()

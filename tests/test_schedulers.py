@@ -361,3 +361,21 @@ def test_a_step_that_fails_was_called():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         schedule.step()
+
+
+def test_functions_of_many_averages_get_one_dtype_at_a_time():
+    import torch
+
+    def asked(t):
+        log = []
+
+        def average(averages, nows, n):
+            log.append((sorted({str(a.dtype).split(".")[1] for a in (*averages, *nows)}), len(averages), int(n)))
+
+        net = t.nn.Sequential(t.nn.Linear(3, 4), t.nn.BatchNorm1d(4), t.nn.Linear(4, 2).double())
+        averaged = t.optim.swa_utils.AveragedModel(net, multi_avg_fn=average, use_buffers=True)
+        for _ in range(3):
+            averaged.update_parameters(net)
+        return sorted(log)
+
+    assert asked(autograd_nb) == asked(torch)

@@ -789,3 +789,31 @@ def test_autocast_leaves_calls_alone_that_say_where_the_result_goes(name):
         assert out.dtype is lib.float32
         found.append(out.numpy())
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+ARRIVING = {
+    "linear": "F.linear(p[0][:2], p[1], p[2][0])",
+    "convolution": "F.conv1d(p[0][None], p[1][..., None], p[2][0])",
+    "product": "p[0] @ p[1]",
+    "addmm": "lib.addmm(p[0], p[1], p[2])",
+    "loss": "F.mse_loss(p[0].bfloat16() * 1, p[1])",
+    "attention": "F.scaled_dot_product_attention(p[0][None, None], p[1][None, None], p[2][None, None])",
+}
+
+
+@needs_torch
+@pytest.mark.parametrize("call", ARRIVING.values(), ids=ARRIVING)
+def test_gradients_of_parameters_arrive_in_the_same_order_under_autocast(call):
+    import torch
+
+    def order(lib):
+        log = []
+        p = [lib.full((3, 3), v, requires_grad=True) for v in (0.5, 0.25, 0.75)]
+        for i, q in enumerate(p):
+            q.register_hook(lambda g, i=i: log.append(i))
+        with lib.autocast("cpu", dtype=lib.bfloat16):
+            out = eval(call, {"lib": lib, "F": lib.nn.functional, "p": p})
+        out.float().sum().backward()
+        return log
+
+    assert order(autograd_nb) == order(torch)

@@ -1,5 +1,7 @@
 """autograd.functional: shapes and values of all six, and the same numbers and error words as PyTorch for a table of programs."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from _compare import assert_same_output, close
@@ -203,3 +205,51 @@ def test_faults_have_the_same_words(program):
     assert ours[0] == theirs[0]
     words = lambda text: text.replace("torch.Size(", "").replace("autograd_nb.tensor.", "").split()[:7]
     assert words(ours[1]) == words(theirs[1])
+
+
+COLUMNS = {
+    "of an input that requires grad": "F.jacobian(lambda v: v * v * w, x)",
+    "of an input that does not": "F.jacobian(lambda v: (v ** 3).sum() * w[0], x.detach())",
+    "of two, in a tuple": "F.jacobian(lambda v, u: (v * u, u.sum()), (x, w))",
+    "past an inner no_grad": "F.jacobian(torch.no_grad()(lambda v: v * v), x)",
+    "past an inner inference_mode": "F.jacobian(torch.inference_mode()(lambda v: v * v), x.detach())",
+    "within no_grad": "torch.no_grad()(lambda: F.jacobian(lambda v: v * v, x))()",
+    "tangents switched off": "off(lambda: F.jacobian(lambda v: v * v, x))",
+    "tangents switched off inside": "F.jacobian(lambda v: off(lambda: v * v), x)",
+    "random numbers": "F.jacobian(lambda v: v * torch.rand(3), x)",
+    "forward mode inside": "F.jacobian(lambda v: torch.func.jvp(torch.sin, (v,), (v,))[1], x)",
+    "through layers": "F.jacobian(lambda v: torch.nn.functional.layer_norm(v, (3,), w).softmax(0), x)",
+    "a constant": "F.jacobian(lambda v: w * 1, x)",
+}
+COLUMNS |= {
+    "outer, of an input that requires grad": "F.hessian(lambda v: (v ** 3).sum() * w[0], x, vectorize=True, outer_jacobian_strategy='forward-mode')",
+    "outer, of two": "F.hessian(lambda v, u: (v * u).exp().sum(), (x, w), vectorize=True, outer_jacobian_strategy='forward-mode')",
+}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("call", COLUMNS.values(), ids=COLUMNS)
+def test_columns_are_forward_mode(call):
+    "Modes, history and refusals are those of dual tensors under `vmap`."
+    import torch as reference
+
+    def outcome(torch):
+        def off(function):
+            with torch.autograd.forward_ad._set_fwd_grad_enabled(False):
+                return function()
+
+        functional, F = torch.autograd.functional, type("F", (), {})
+        F.jacobian, F.hessian = partial(functional.jacobian, vectorize=True, strategy="forward-mode"), functional.hessian
+        x, w = (torch.tensor(v, requires_grad=True) for v in ([0.5, -1.0, 2.0], [1.0, 2.0, 0.25]))
+        try:
+            found = eval(call, dict(torch=torch, F=F, x=x, w=w, off=off))
+        except RuntimeError as error:
+            return str(error)[:6]
+        rows = found if isinstance(found, (tuple, list)) else (found,)
+        flat = [t for row in rows for t in (row if isinstance(row, (tuple, list)) else (row,))]
+        whole = sum(t.sum() for t in flat)
+        if whole.requires_grad:
+            whole.backward()
+        return [(t.requires_grad, t.shape, [round(v, 4) for v in t.flatten().tolist()]) for t in flat], [None if t.grad is None else [round(v, 4) for v in t.grad.tolist()] for t in (x, w)]
+
+    assert outcome(torch) == outcome(reference)

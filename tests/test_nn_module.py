@@ -248,7 +248,7 @@ attempt(torch.optim.SparseAdam, [torch.ones(2, 2), torch.ones(2, dtype=torch.cfl
 # parameters without a shape
 import io, pickle, copy
 p = nn.LazyLinear(3).weight
-for do in (len, bool, iter, lambda p: p[0], lambda p: p.numel(), lambda p: p.dim(), lambda p: p.stride(), lambda p: p.item(), lambda p: p.tolist(), lambda p: p.view(1), lambda p: p.requires_grad_(False), lambda p: p.register_hook(print), lambda p: p.type(), lambda p: p.new_zeros(2)):
+for do in (len, bool, iter, lambda p: p[0], lambda p: p.numel(), lambda p: p.dim(), lambda p: p.stride(), lambda p: p.item(), lambda p: p.tolist(), lambda p: p.view(1), lambda p: p.requires_grad_(False), lambda p: p.register_hook(print), lambda p: p.type(), lambda p: p.new_zeros(2), lambda p: p.register_post_accumulate_grad_hook(print), lambda p: p.flatten(), lambda p: p.contiguous(), lambda p: p.equal(p), lambda p: p.type_as(p)):
     try: print(do(p))
     except ValueError as error: print(str(error)[:46])
 print([nn.LazyLinear(2).to(torch.float64).weight.dtype, nn.LazyConv2d(2, 1).half().weight.dtype, type(nn.LazyBatchNorm1d().cpu().weight).__name__])

@@ -338,3 +338,44 @@ def test_groups_added_after_the_schedule(make):
         return [round(g["lr"], 6) for g in o.param_groups]
 
     assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.parametrize("make", [m for m in lines(SCHEDULES) if "SWALR" not in m])
+def test_states_list_their_entries_in_the_same_order(make):
+    import torch
+
+    ours, theirs = (list(eval(make, names(t, optimizer_of(t))).state_dict()) for t in (autograd_nb, torch))
+    assert ours == theirs
+
+
+def test_a_step_that_fails_was_called():
+    "The schedule does not say that it was stepped first."
+
+    def fail():
+        raise KeyError("closure")
+
+    o = autograd_nb.optim.LBFGS([autograd_nb.ones(1, requires_grad=True)])
+    schedule = autograd_nb.optim.lr_scheduler.ExponentialLR(o, 0.5)
+    with pytest.raises(KeyError):
+        o.step(fail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schedule.step()
+
+
+def test_functions_of_many_averages_get_one_dtype_at_a_time():
+    import torch
+
+    def asked(t):
+        log = []
+
+        def average(averages, nows, n):
+            log.append((sorted({str(a.dtype).split(".")[1] for a in (*averages, *nows)}), len(averages), int(n)))
+
+        net = t.nn.Sequential(t.nn.Linear(3, 4), t.nn.BatchNorm1d(4), t.nn.Linear(4, 2).double())
+        averaged = t.optim.swa_utils.AveragedModel(net, multi_avg_fn=average, use_buffers=True)
+        for _ in range(3):
+            averaged.update_parameters(net)
+        return sorted(log)
+
+    assert asked(autograd_nb) == asked(torch)

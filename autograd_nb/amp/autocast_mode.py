@@ -170,7 +170,9 @@ def _casting(name, args):
             )
         else:
             continue
-        args = tuple(_to(t, dtype, state) if _eligible(t, device, state) else t for t in args)
+        # the last one first, as in PyTorch: it decides in which order the gradients arrive
+        cast = [_to(t, dtype, state) if _eligible(t, device, state) else t for t in reversed(args)]
+        args = tuple(reversed(cast))
     return args
 
 # %% ../../nbs/amp/01_autocast.ipynb #b246924b

@@ -9,8 +9,11 @@ __all__ = ['vjp', 'jvp', 'jacobian', 'hessian', 'vhp', 'hvp']
 import numpy as np
 
 from ..arrays.cupy_backend import library_of
+from .forward_ad import dual_level, make_dual, unpack_dual
 from .gradient import grad
 from ..creation import zeros_like
+from ..func.batching import vmap
+from ..func.derivatives import grad as grad_of
 from ..functions import stack
 from ..graph.modes import LOCAL, enable_grad, set_grad_enabled
 from ..graph.node import TensorBase, tensor_like
@@ -281,25 +284,32 @@ def _all_rows(outputs, inputs, create_graph):
         start += n
     return found
 
-def _columns(outputs, inputs):
-    "The Jacobian as `[output][input]`, column by column."
-    u, uJ = _transposed(outputs, inputs)
+def _columns(func, inputs):
+    "Several outputs?, and the Jacobian as `[output][input]`, from all directions at once."
+    several = None
+
+    def push(*tangents):
+        nonlocal several
+        with dual_level():
+            out = func(*map(make_dual, inputs, tangents))
+            several, outs = _as_tuple(out, _OUTPUTS, 'jacobian')
+            moved = map(unpack_dual, outs)
+            return tuple(zeros_like(p) if t is None else t for p, t in moved)
+
     sizes = [x.numel() for x in inputs]
-    if not sum(sizes): return _rows(outputs, inputs, False, False)
-    grads = _grads(uJ, u, _basis(inputs), batched=True)
+    # without elements there is no direction: one, that is dropped, tells what comes out
+    basis = _basis(inputs) if sum(sizes) else [zeros_like(x).unsqueeze(0) for x in inputs]
     found = []
-    for o, g in zip(outputs, grads):
-        row, start = [], 0
-        for x, n in zip(inputs, sizes):
-            if g is None:
-                row.append(_zeros((*o.shape, *x.shape), o))
-            else:
-                row.append(g[start : start + n].movedim(0, -1).reshape((*o.shape, *x.shape)))
-            start += n
-        found.append(row)
-    return found
+    for moved in vmap(push)(*basis):
+        pieces = moved[: sum(sizes)].split(sizes)
+        found.append([
+            piece.movedim(0, -1).reshape((*moved.shape[1:], *x.shape))
+            for piece, x in zip(pieces, inputs)
+        ])
+    return several, found
 
 # %% ../../nbs/autograd/05_functional.ipynb #7661bfe4
+_OUTPUTS = 'outputs of the user-provided function'
 _STRATEGY = 'Expected strategy to be either "forward-mode" or "reverse-mode".'
 
 def jacobian(
@@ -313,20 +323,19 @@ def jacobian(
     'reverse-mode' goes row by row, 'forward-mode' column by column (needs `vectorize=True`, and
     neither `strict` nor `create_graph`).
     """
-    forward = _goes_forward(strategy, create_graph, strict, vectorize)
+    many_in, inputs = _as_tuple(inputs, 'inputs', 'jacobian')
+    if _goes_forward(strategy, create_graph, strict, vectorize):
+        many_out, found = _columns(func, inputs)
+        found = tuple(tuple(row) if many_in else row[0] for row in found)
+        return found if many_out else found[0]
     with enable_grad():
-        many_in, inputs = _as_tuple(inputs, 'inputs', 'jacobian')
         inputs = _fresh(inputs, create_graph)
-        many_out, outputs = _as_tuple(
-            func(*inputs), 'outputs of the user-provided function', 'jacobian'
-        )
+        many_out, outputs = _as_tuple(func(*inputs), _OUTPUTS, 'jacobian')
         _require(outputs, 'outputs', strict)
         if vectorize and strict:
             either = 'strict=False', 'vectorize=False'
             raise RuntimeError(_not_both('strict=True', 'vectorized=True', *either))
-        if forward:
-            found = _columns(outputs, inputs)
-        elif vectorize:
+        if vectorize:
             found = _all_rows(outputs, inputs, create_graph)
         else:
             found = _rows(outputs, inputs, create_graph, strict)
@@ -391,14 +400,11 @@ def hessian(
         _require(found, 'jacobian', strict)
         return found
 
-    blocks = jacobian(
-        gradient,
-        inputs,
-        create_graph=create_graph,
-        strict=strict,
-        vectorize=vectorize,
-        strategy=outer_jacobian_strategy,
-    )
+    # of many tangents at once none can be told to require grad: a level of `func.grad` can
+    every = tuple(range(len(inputs)))
+    if outer_jacobian_strategy == 'forward-mode': gradient = grad_of(single, every)
+    how = create_graph, strict, vectorize, outer_jacobian_strategy
+    blocks = jacobian(gradient, inputs, *how)
     return blocks if many else blocks[0][0]
 
 def _require_number(several, outputs, name):

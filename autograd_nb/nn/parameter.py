@@ -139,7 +139,9 @@ class _Unusable:
     for _name in (
         '__len__ __bool__ __iter__ __getitem__ numel nelement dim stride data_ptr item'
         ' tolist numpy view is_contiguous storage untyped_storage element_size type requires_grad_'
-        ' retain_grad register_hook backward new_zeros is_shared'
+        ' retain_grad register_hook register_post_accumulate_grad_hook backward new_zeros new_ones'
+        ' new_empty new_tensor is_shared detach_ flatten unbind equal allclose nonzero contiguous'
+        ' type_as bool byte __contains__'
     ).split():
         locals()[_name] = _never
     del _name

@@ -21,16 +21,16 @@ from .optimizer import Optimizer, number, real_parts
 # %% ../../nbs/optim/05_lbfgs.ipynb #261ff924
 def newton_direction(gradient, steps, changes, rhos, scale):
     """Minus the inverse Hessian, as described by pairs of `steps` and `changes` of the gradient
-    (`rhos`: 1 over their products), times `gradient`.
+    (`rhos`: 1 over their products), times `gradient`; and the share of each pair in it.
     """
-    q, weights = -gradient, []
-    for s, y, rho in zip(reversed(steps), reversed(changes), reversed(rhos)):
-        weights.append(s.dot(q) * rho)
-        q -= weights[-1] * y
+    q, shares = -gradient, [None] * len(steps)
+    for i in reversed(range(len(steps))):
+        shares[i] = steps[i].dot(q) * rhos[i]
+        q -= shares[i] * changes[i]
     q *= scale
-    for s, y, rho, weight in zip(steps, changes, rhos, reversed(weights)):
-        q += (weight - y.dot(q) * rho) * s
-    return q
+    for s, y, rho, share in zip(steps, changes, rhos, shares):
+        q += (share - y.dot(q) * rho) * s
+    return q, shares
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #708b8dea
 def cubic_minimum(x1, f1, g1, x2, f2, g2, low=None, high=None):
@@ -269,12 +269,14 @@ def _kept(value):
 
 _BEFORE = 'prev_flat_grad', 'prev_loss'
 
+# %% ../../nbs/optim/05_lbfgs.ipynb #1e65a701
 class Curvature:
     """What the last steps told of the curvature: pairs of a step and a change of the gradient, the
     inverses of their products, and the scale of the first guess.
     """
 
     def __init__(self, held):
+        self.held, self.shares = held, []
         self.changes, self.steps, self.rhos = (
             [_bare(v) for v in held.get(k) or ()] for k in ('old_dirs', 'old_stps', 'ro')
         )
@@ -285,6 +287,7 @@ class Curvature:
 
     def add(self, change, step, most):
         "Remember a pair; of `most` that there may be, the oldest goes."
+        self.shares = self.held.setdefault('al', [None] * most)
         product = change.dot(step)
         # otherwise the curvature is not positive, and the pair would mislead
         if product <= 1e-10: return
@@ -295,7 +298,10 @@ class Curvature:
         self.scale = product / change.dot(change)
 
     def direction(self, gradient):
-        return newton_direction(gradient, self.steps, self.changes, self.rhos, self.scale)
+        pairs = self.steps, self.changes, self.rhos
+        out, shares = newton_direction(gradient, *pairs, self.scale)
+        self.shares[: len(shares)] = map(_kept, shares)
+        return out
 
     def kept(self):
         "The entries of the optimiser's state."

@@ -7,7 +7,8 @@ __all__ = ['ParamsT', 'SMALL', 'BLOCK', 'required', 'GLOBAL_HOOKS', 'SWITCHED_OF
            'counting_dtype', 'orders_of', 'real_parts', 'Run', 'register_optimizer_step_pre_hook',
            'register_optimizer_step_post_hook', 'Names', 'Groups', 'Stepping', 'Hooks', 'State', 'Loading', 'Copies',
            'Optimizer', 'Slot', 'slotted', 'number', 'detached', 'Instead', 'recording', 'Number', 'Sign', 'Options',
-           'is_number', 'telling', 'step_expression', 'StepLoop', 'Elementwise', 'recorder', 'recorded_step']
+           'is_number', 'telling', 'step_expression', 'StepLoop', 'in_turns', 'Elementwise', 'recorder',
+           'recorded_step']
 
 # %% ../../nbs/optim/01_optimizer.ipynb #4a652c2a
 import copy
@@ -15,7 +16,7 @@ import functools
 import math
 import operator
 import warnings
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from itertools import chain
 from types import FunctionType
 from typing import Any, Iterable
@@ -296,7 +297,7 @@ def _with_hooks(step):
 
     @functools.wraps(step)
     def stepped(self, *args, **kwargs):
-        args = self, *args
+        args, self._opt_called = (self, *args), True
         if self._optimizer_step_pre_hooks or GLOBAL_HOOKS['pre']:
             for hook in (*GLOBAL_HOOKS['pre'].values(), *self._optimizer_step_pre_hooks.values()):
                 changed = hook(self, args, kwargs)
@@ -308,7 +309,6 @@ def _with_hooks(step):
                     )
                 args, kwargs = changed
         out = step(*args, **kwargs)
-        self._opt_called = True
         if self._optimizer_step_post_hooks or GLOBAL_HOOKS['post']:
             for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_HOOKS['post'].values()):
                 hook(self, args, kwargs)
@@ -846,14 +846,24 @@ class StepLoop:
         if not self.constants: return numbers
         return np.concatenate((numbers, np.array(self.constants, F32)))
 
-# %% ../../nbs/optim/01_optimizer.ipynb #cba21a1b
+# %% ../../nbs/optim/01_optimizer.ipynb #08fafd68
 CAPTURED_ON_CPU = (
     "If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu',"
     " 'hpu', 'privateuseone', 'xla']. Leave capturable out: tensors on the CPU have nothing to"
     ' capture.'
 )
 
-# %% ../../nbs/optim/01_optimizer.ipynb #0b20d47f
+def in_turns(params, grads):
+    "Parameters and their gradients, in as many pairs of lists as one of them occurs."
+    if len(set(map(id, params))) == len(params): return [(params, grads)]
+    turns, met = [], Counter()
+    for p, g in zip(params, grads):
+        if met[id(p)] == len(turns): turns.append(([], []))
+        for several, one in zip(turns[met[id(p)]], (p, g)): several.append(one)
+        met[id(p)] += 1
+    return turns
+
+# %% ../../nbs/optim/01_optimizer.ipynb #cba21a1b
 class Elementwise(Optimizer):
     "The base of optimisers that treat every number of a parameter by itself."
 
@@ -887,11 +897,10 @@ class Elementwise(Optimizer):
             if group.get('capturable') and not all(is_on_device(p._array) for p in active):
                 raise AssertionError(CAPTURED_ON_CPU)
             announce(*[p._array for p in active])
-            if group.get('differentiable'):
-                self._record(group, active)
-            else:
-                for run in self._runs(group, active):
-                    written += run.go(self, group, grads)
+            for params, found in in_turns(active, grads):
+                if group.get('differentiable'): self._record(group, params)
+                else:
+                    for run in self._runs(group, params): written += run.go(self, group, found)
         if written: JOURNAL.bump_all(written, f'{type(self).__name__}.step')
         for p in known: tell_views(p)
         return loss

@@ -62,6 +62,16 @@ def get_swa_multi_avg_fn():
     "The plain mean as a `multi_avg_fn`, which updates a list of tensors in place."
     return _of_many(get_swa_avg_fn())
 
+# %% ../../nbs/optim/06_averages.ipynb #af9d3360
+def _by_kind(averages, nows):
+    "Lists of averages and of values, one pair of lists for each device and dtype."
+    kinds = {}
+    for a, p in zip(averages, nows):
+        together, values = kinds.setdefault((a.device, a.dtype), ([], []))
+        together.append(a)
+        values.append(p)
+    return kinds.values()
+
 # %% ../../nbs/optim/06_averages.ipynb #2d3af444
 class AveragedModel(Module):
     """A copy of `model` whose parameters are averages of the model's at each
@@ -98,7 +108,8 @@ class AveragedModel(Module):
         if self.n_averaged == 0:
             for a, p in zip(averages, nows): a.copy_(p)
         elif self.avg_fn is None:
-            (self.multi_avg_fn or get_swa_multi_avg_fn())(averages, nows, self.n_averaged)
+            average = self.multi_avg_fn or get_swa_multi_avg_fn()
+            for kind in _by_kind(averages, nows): average(*kind, self.n_averaged)
         else:
             for a, p in zip(averages, nows): a.copy_(self.avg_fn(a, p, self.n_averaged))
         if not self.use_buffers:

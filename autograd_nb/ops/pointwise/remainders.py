@@ -27,7 +27,7 @@ def rounded_quotient(x, y, *, mode='floor'):
     "`x / y`, rounded down ('floor') or towards zero ('trunc'): constant pieces."
     return xp.floor_divide(x, y) if mode == 'floor' else xp.trunc(xp.divide(x, y))
 
-rounded_quotient.vjp(x=lambda g: zeros_for(g), y=lambda g: zeros_for(g))
+rounded_quotient.vjp(x=lambda g, *, mode: zeros_for(g), y=lambda g, *, mode: zeros_for(g))
 
 # %% ../../../nbs/ops/pointwise/15_remainders.ipynb #a55cb0e2
 def divisor(y, x):

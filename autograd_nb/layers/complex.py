@@ -28,10 +28,10 @@ NEW_KINDS['c'] = CONJUGATES.need
 def mixed(op, i, general):
     """Lines that let operand `i` pass though its dtype differs from the first one's: one is real,
     the other complex of the same precision, or one is of whole numbers, which have no gradient and
-    become floating ones.
+    become as the others.
     """
     if not op.mixes: return []
-    floating, whole = '({0}.dtype is f4 or {0}.dtype is f8)', '{0}.dtype is i8'
+    floating, whole = '{0}.dtype in PARTS', '{0}.dtype is i8'
     if not op.refuses_masks: whole = f'({whole} or {{0}}.dtype is b1)'
     b = f'a{i}'
     return [

@@ -119,3 +119,15 @@ def test_complex_tensors_are_not_sent_the_long_way(text):
     names = {"c": c, "r": c.real.clone(), "k": c.real > 0, "n": c.real.long(), "i": 1j}
     eval(text, names)
     assert "plainly" not in calls_in(lambda: eval(text, names))
+
+
+WHOLE = [(text, kind) for text in ("r * n", "n / r", "c + n", "n * c") for kind in ("uint8", "int8", "int16", "int32", "int64", "bool")]
+
+
+@pytest.mark.parametrize("text, kind", [*WHOLE, *[(text, kind) for text in ("n == 3", "n * 2", "1 + n") for kind in ("int32", "int64")]])
+def test_whole_numbers_are_not_sent_the_long_way(text, kind):
+    "Beside floating and complex tensors, and those of 32 and 64 bits beside numbers."
+    r = autograd_nb.ones(2, 3)
+    names = {"r": r, "c": r.cfloat(), "n": r.to(getattr(autograd_nb, kind))}
+    eval(text, names)
+    assert "plainly" not in calls_in(lambda: eval(text, names))

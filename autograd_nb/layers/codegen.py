@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
-           'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'COMPLEX_OF', 'SCOPE',
+           'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I4', 'I8', 'PARTS', 'COMPLEX_OF', 'SCOPE',
            'RESERVED', 'fill', 'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent',
            'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source',
            'remembering', 'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of',
@@ -144,7 +144,7 @@ not numbers    |    {general}
 numbers        |    d = a0.dtype
 numbers        |    if d is f4: a1 = constants4.get({name})
 numbers        |    elif d is f8: a1 = constants8.get({name})
-integers       |    elif d is i8 and c is int and -2147483648 < {name} < 2147483648: a1 = None
+integers       |    elif (d is i8 or d is i4) and c is int and -(2**31) < {name} < 2**31: a1 = None
 numbers        |    elif d in PARTS: a1 = None
 numbers        |    else: {general}
 numbers        |    if a1 is None or not {name}: a1 = constant({name}, d)
@@ -469,7 +469,7 @@ def compiled_rules(op, name, positions, flavour):
 LAYERS.rules = compiled_rules
 
 # %% ../../nbs/layers/00_codegen.ipynb #fcece1e7
-F4, F8, I8 = *CONSTANTS, dtype('int64')
+F4, F8, I4, I8 = *CONSTANTS, dtype('int32'), dtype('int64')
 PARTS = {F4: dtype('complex64'), F8: dtype('complex128')}
 # the complex numbers that have floating ones beside them
 COMPLEX_OF = {**PARTS, **{c: c for c in PARTS.values()}}
@@ -484,7 +484,7 @@ except TypeError:
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
 SCOPE['in_wide_rows'] = in_wide_rows
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
-SCOPE['COMPLEX_OF'] = COMPLEX_OF
+SCOPE.update(i4=I4, COMPLEX_OF=COMPLEX_OF)
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)
 SCOPE['next_sequence_number'] = next_sequence_number

@@ -686,6 +686,28 @@ def test_grids(padding_mode, align_corners):
             agree(a[keep], b[keep], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("laid", ["images expanded", "images turned", "places turned", "gradients expanded"])
+def test_grids_over_what_is_not_in_one_piece(laid, monkeypatch):
+    draw = np.random.default_rng(0)
+    image, grid = draw.standard_normal((4, 3, 9, 12), np.float32), draw.standard_normal((4, 10, 11, 2), np.float32)
+
+    def seen():
+        x, g = torch.tensor(image, requires_grad=True), torch.tensor(grid, requires_grad=True)
+        if laid == "images expanded": a, b = x[:1].expand(4, 3, 9, 12), g
+        elif laid == "images turned": a, b = x.permute(0, 1, 3, 2), g
+        elif laid == "places turned": a, b = x, g.permute(0, 2, 1, 3)
+        else: a, b = x, g
+        out = torch.nn.functional.grid_sample(a, b, align_corners=False)
+        (out.sum() if laid == "gradients expanded" else out.pow(2).sum()).backward()
+        return [v.detach().numpy() for v in (out, x.grad, g.grad)]
+
+    with compiled.plain():
+        slow = seen()
+    for name in ("grid_plain", "grid_rules", "grid_image_rule", "grid_place_rule"):
+        monkeypatch.delattr(pooling, name)
+    for a, b in zip(seen(), slow): agree(a, b, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin", "gelu", "silu", "relu", "sigmoid", "batch_norm", "group_norm", "max_pool2d", "avg_pool2d"])
 def test_results_lie_in_memory_as_those_of_definitions(name):
     "Images of whichever order: `view` and `stride` must not depend on whether loops are there."

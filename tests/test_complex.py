@@ -72,3 +72,62 @@ def test_real_and_complex_operands(symbol, shapes, wide):
         for e, a in zip(*found, strict=True):
             assert e.dtype == a.dtype and e.shape == a.shape
             np.testing.assert_allclose(a, e, rtol=2e-4, atol=1e-5)
+
+
+def calls_in(function):
+    "The Python functions that `function` calls."
+    import sys
+
+    met = []
+    sys.setprofile(lambda frame, event, arg: met.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return met[1:]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("symbol", "+-*/")
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(), (2, 3)], ids=str)
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_complex_numbers_beside_tensors(symbol, kind, shape, first, grad):
+    "A complex number is an operand like another, and takes the short way."
+    import torch
+
+    text = f"z {symbol} x" if first else f"x {symbol} z"
+    found = []
+    for t in (torch, autograd_nb):
+        x = t.linspace(1, 2, int(np.prod(shape))).reshape(shape).to(getattr(t, kind)).requires_grad_(grad)
+        way = lambda x=x: eval(text, {"x": x, "z": 2 - 3j})
+        y = way()
+        found.append([str(y.dtype).split(".")[-1], y.detach().numpy()])
+        if not grad: continue
+        (y * (1 + 2j)).abs().sum().backward()
+        found[-1] += [type(y.grad_fn).__name__, str(x.grad.dtype).split(".")[-1], x.grad.numpy()]
+    for theirs, ours in zip(*found):
+        if isinstance(theirs, str): assert ours == theirs
+        else: np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    if not (first and symbol in "-/"): assert "plainly" not in calls_in(way)
+
+
+@pytest.mark.parametrize("text", ["c / r", "r / c", "c / 2", "c.exp()", "c * k", "k * c", "c + n", "c * i"])
+def test_complex_tensors_are_not_sent_the_long_way(text):
+    c = autograd_nb.ones(2, 3, dtype=autograd_nb.complex64)
+    names = {"c": c, "r": c.real.clone(), "k": c.real > 0, "n": c.real.long(), "i": 1j}
+    eval(text, names)
+    assert "plainly" not in calls_in(lambda: eval(text, names))
+
+
+WHOLE = [(text, kind) for text in ("r * n", "n / r", "c + n", "n * c") for kind in ("uint8", "int8", "int16", "int32", "int64", "bool")]
+
+
+@pytest.mark.parametrize("text, kind", [*WHOLE, *[(text, kind) for text in ("n == 3", "n * 2", "1 + n") for kind in ("int32", "int64")]])
+def test_whole_numbers_are_not_sent_the_long_way(text, kind):
+    "Beside floating and complex tensors, and those of 32 and 64 bits beside numbers."
+    r = autograd_nb.ones(2, 3)
+    names = {"r": r, "c": r.cfloat(), "n": r.to(getattr(autograd_nb, kind))}
+    eval(text, names)
+    assert "plainly" not in calls_in(lambda: eval(text, names))

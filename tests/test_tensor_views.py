@@ -729,3 +729,21 @@ def test_storages_made_without_a_tensor(line, tmp_path):
         return str(scope["r"])
 
     assert outcome(torch) == outcome(theirs)
+
+
+def test_overlapping_windows_are_added_in_few_steps():
+    "As many as windows share a place, not as many as places are in one."
+    import sys
+
+    g, met = torch.ones(5, 200), []
+    x = torch.zeros(400, requires_grad=True)
+    frames = x.unfold(0, 200, 50)
+    frames.backward(g)
+    assert x.grad.tolist() == [min(i // 50, 3, 7 - i // 50) + 1.0 for i in range(400)]
+    frames = x.unfold(0, 200, 50)
+    sys.setprofile(lambda frame, event, arg: met.append(event) if "call" in event else None)
+    try:
+        frames.backward(g)
+    finally:
+        sys.setprofile(None)
+    assert len(met) < 150

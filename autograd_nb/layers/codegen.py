@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
-           'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'RESERVED', 'fill',
-           'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
-           'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering',
-           'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'variants_of',
-           'Variants', 'add_variants', 'growing', 'write_out', 'answer', 'behind_sign', 'as_method', 'code']
+           'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I4', 'I8', 'PARTS', 'COMPLEX_OF', 'SCOPE',
+           'RESERVED', 'fill', 'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent',
+           'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source',
+           'remembering', 'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of',
+           'variants_of', 'Variants', 'add_variants', 'growing', 'write_out', 'answer', 'behind_sign', 'as_method',
+           'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -71,7 +72,7 @@ package               |    if {bare}: return kernel({given})
                       |        m = LOCAL.modes
                       |        if m.general or SWITCH.guards and ({guards}): {general}
                       |        no_record = m.no_record or {unrecorded}; meta = m.meta
-floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8: {general}
+floating              |    if no_record and a0.dtype is not f4 and a0.dtype not in PARTS: {general}
 arrays_out and not pair|    s0 = a0.ndim if no_record else a0.shape
 pair and arrays_out   |    if no_record: s0 = a0.ndim; repeats = s0 > 2
 pair and arrays_out   |    else:
@@ -143,11 +144,14 @@ not numbers    |    {general}
 numbers        |    d = a0.dtype
 numbers        |    if d is f4: a1 = constants4.get({name})
 numbers        |    elif d is f8: a1 = constants8.get({name})
-integers       |    elif d is i8 and c is int and -2147483648 < {name} < 2147483648: a1 = None
+integers       |    elif (d is i8 or d is i4) and c is int and -(2**31) < {name} < 2**31: a1 = None
 numbers        |    elif d in PARTS: a1 = None
 numbers        |    else: {general}
 numbers        |    if a1 is None or not {name}: a1 = constant({name}, d)
 numbers        |    e1 = None
+complexes      |elif c is complex and a0.dtype in COMPLEX_OF:
+complexes      |    a1 = constant({name}, COMPLEX_OF[a0.dtype])
+complexes      |    e1 = None
                |else:
                |    {operand}
 '''
@@ -185,8 +189,8 @@ def operand_line(op, i, name, words):
         return [f'if {name} is None: a{i} = e{i} = None', 'else:', *indented(lines)]
     if not i or not words['pair']: return lines
     numbers = op.numbers or words['package']  # the package's own calls may always give one
-    integers = numbers and op.promote == 'same'
-    gaps = dict(name=name, general=words['general'], operand=lines)
+    integers, complexes = numbers and op.promote == 'same', numbers and op.mixes
+    gaps = dict(name=name, general=words['general'], operand=lines, complexes=complexes)
     return fill(NUMBER_OR_OPERAND, numbers=numbers, integers=integers, **gaps)
 
 # %% ../../nbs/layers/00_codegen.ipynb #0aa4d276
@@ -465,8 +469,10 @@ def compiled_rules(op, name, positions, flavour):
 LAYERS.rules = compiled_rules
 
 # %% ../../nbs/layers/00_codegen.ipynb #fcece1e7
-F4, F8, I8 = *CONSTANTS, dtype('int64')
+F4, F8, I4, I8 = *CONSTANTS, dtype('int32'), dtype('int64')
 PARTS = {F4: dtype('complex64'), F8: dtype('complex128')}
+# the complex numbers that have floating ones beside them
+COMPLEX_OF = {**PARTS, **{c: c for c in PARTS.values()}}
 # real numbers and the complex ones that are made of them, either way
 PARTS.update({c: f for f, c in PARTS.items()})
 try:
@@ -478,6 +484,7 @@ except TypeError:
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
 SCOPE['in_wide_rows'] = in_wide_rows
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
+SCOPE.update(i4=I4, COMPLEX_OF=COMPLEX_OF)
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray)
 SCOPE.update(new_tensor=TensorBase.__new__, new_node=Node.__new__, OutputEdge=OutputEdge)
 SCOPE['next_sequence_number'] = next_sequence_number

@@ -6,7 +6,7 @@
 __all__ = ['CONJUGATES', 'Conjugates', 'mixed', 'met', 'conjugated', 'is_complex', 'conjugate']
 
 # %% ../../nbs/layers/11_complex.ipynb #fa693eeb
-from numpy import asarray, dtype, generic
+from numpy import asarray, generic
 
 from ..graph.modes import LAYERS, Gaps
 from ..graph.node import NEW_KINDS, TensorBase
@@ -28,11 +28,11 @@ NEW_KINDS['c'] = CONJUGATES.need
 def mixed(op, i, general):
     """Lines that let operand `i` pass though its dtype differs from the first one's: one is real,
     the other complex of the same precision, or one is of whole numbers, which have no gradient and
-    become floating ones.
+    become as the others.
     """
     if not op.mixes: return []
-    floating, whole = '({0}.dtype is f4 or {0}.dtype is f8)', '{0}.dtype is i8'
-    if not op.refuses_masks: whole = f'({whole} or {{0}}.dtype is b1)'
+    kinds = 'iu' if op.refuses_masks else 'biu'
+    floating, whole = '{0}.dtype in PARTS', f'{{0}}.dtype.kind in {kinds!r}'
     b = f'a{i}'
     return [
         f'if {whole.format(b)} and {floating.format("a0")}: {b} = {b}.astype(a0.dtype)',
@@ -49,7 +49,7 @@ def met(op, direct):
     return [f'if {met} and (e0 if a1.dtype.kind == "f" else e1) is None: note_complex(n)']
 
 Gaps.mixed['complex'], Gaps.made['complex'] = mixed, met
-Gaps.scope.update(note_complex=CONJUGATES.need, b1=dtype(bool))
+Gaps.scope.update(note_complex=CONJUGATES.need)
 
 # %% ../../nbs/layers/11_complex.ipynb #8c2bd2c1
 def conjugated(run):

@@ -117,7 +117,8 @@ LAYERS.plug('inference_leaves', LEAVES)
 # %% ../../nbs/layers/09_inference.ipynb #760b9010
 def refused(op, name, i, pair):
     "Lines before operand `i` is kept, whose edge is not among the node's."
-    number = 'c is not float and c is not int and ' if pair and i == 1 else ''
+    kinds = ('float', 'int', 'complex') if op.mixes else ('float', 'int')
+    number = ''.join(f'c is not {k} and ' for k in kinds) if pair and i == 1 else ''
     if op.params[i] in op.optional: number = f'{name} is not None and '
     known = f'{name}._meta is not None and {name}._meta.inference'
     return [f'if {number}{known}: raise inference_error({name}, {op.name!r})']

@@ -87,11 +87,9 @@ def fold(g, *, shape, dim, size, step):
     "Zeros of `shape` with every window added in its place: the transpose of `unfold`."
     out = xp.zeros(shape, g.dtype)
     if not len(shape): return g.sum().astype(g.dtype)
-    d, count = dim % len(shape), (shape[dim] - size) // step + 1
-    for k in range(size):  # over the places in a window, not over elements
-        index = [slice(None)] * len(shape)
-        index[d] = slice(k, k + (count - 1) * step + 1, step)
-        if count: out[tuple(index)] += g[..., k]
+    places = windows(out, dim % len(shape), size, step)
+    for k in range(0, size, step):  # places so near that no two windows share one
+        places[..., k : k + step] += g[..., k : k + step]
     return out
 
 fold.vjp(g=lambda ct, *, dim, size, step: unfold(ct, dim=dim, size=size, step=step))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['pool_plain', 'scatter_plain', 'average_plain', 'average_spread_plain', 'grid_plain', 'grid_image_rule',
            'grid_place_rule', 'grid_rules', 'in_planes', 'max_pool', 'scatter_planes', 'largest_numbers', 'avg_pool',
-           'avg_pool_spread', 'averages', 'linear_in_plane', 'in_places', 'in_channels', 'grid_sample',
+           'avg_pool_spread', 'averages', 'linear_in_plane', 'in_places', 'in_channels', 'in_one_piece', 'grid_sample',
            'grid_sample_back', 'grid_image_back', 'grid_place_back', 'through_grids']
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #27720f71
@@ -175,11 +175,16 @@ def in_places(grid): return grid.reshape(len(grid), -1, 2)
 
 def in_channels(x): return x.reshape(*x.shape[:2], -1)
 
+def in_one_piece(*arrays):
+    "The arrays; one of NumPy's that is expanded or turned is copied, as the loops count places."
+    return [np.ascontiguousarray(a) if a.__class__ is np.ndarray else a for a in arrays]
+
 @fast_kernel('grid_sample')
 def grid_sample(
     x, grid, *, interpolation_mode=0, padding_mode=0, align_corners=False,
     node='GridSampler2DBackward0',
 ):
+    x, grid = in_one_piece(x, grid)
     if not linear_in_plane(x, grid, interpolation_mode):
         return grid_plain(
             x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode,
@@ -207,6 +212,7 @@ def _through_grid_back(g, x, grid, shape, padding_mode, align_corners, images, p
 
 @fast_kernel('grid_sample', 'fused_rule')
 def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
+    g, x, grid = in_one_piece(g, x, grid)
     if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
         return grid_rules(
             g, x=x, grid=grid, x_shape=x_shape, interpolation_mode=interpolation_mode,
@@ -217,6 +223,7 @@ def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, a
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #5a7dbd3b
 @fast_kernel('grid_sample', 'x')
 def grid_image_back(g, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
+    g, grid = in_one_piece(g, grid)
     if not linear_in_plane(g, grid, interpolation_mode) or 0 in x_shape:
         return grid_image_rule(
             g, grid, x_shape, interpolation_mode=interpolation_mode, padding_mode=padding_mode,
@@ -226,6 +233,7 @@ def grid_image_back(g, grid, x_shape, *, interpolation_mode, padding_mode, align
 
 @fast_kernel('grid_sample', 'grid')
 def grid_place_back(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
+    g, x, grid = in_one_piece(g, x, grid)
     if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
         return grid_place_rule(
             g, x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode,

@@ -146,7 +146,7 @@ def one_step(op, operands):
     """
     if any([is_on_device(a) for a in operands]): return True
     if op.exact_numbers and any([a.dtype is F32 for a in operands]): return False
-    if op.half and operands[0].size >= MANY: return op.of_bits
+    if op.half and any([getattr(a, 'size', 1) >= MANY for a in operands]): return op.of_bits
     return op.ufunc is not None or not (op.elementwise or op.jvp is symmetric)
 
 def rounded(r, short):

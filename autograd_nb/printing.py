@@ -94,9 +94,7 @@ class ComplexFormatter:
 def _vector(array, indent, abridge, formatter):
     per_line = max(1, (OPTIONS.linewidth - indent) // (formatter.width + 2))
     values, k = array.tolist(), OPTIONS.edgeitems
-    if abridge and not k:
-        cells = ['...']
-    elif abridge and len(values) > 2 * k:
+    if abridge and len(values) > 2 * k:
         cells = [formatter(v) for v in values[:k]] + [' ...'] + [formatter(v) for v in values[-k:]]
     else:
         cells = [formatter(v) for v in values]
@@ -141,6 +139,7 @@ def format_array(array, indent=0):
     if array.dtype.kind == 'V':
         array = array.astype(np.float32)  # bfloat16
     abridge = array.size > OPTIONS.threshold
+    if abridge and not OPTIONS.edgeitems: return '[...]'
     if is_on_device(array): array = _shown_here(array, abridge)
     shown = _ends(array) if abridge else array
     formatter = (ComplexFormatter if array.dtype.kind == 'c' else Formatter)(shown)
@@ -165,6 +164,7 @@ def format_tensor(tensor, tangent=None):
         if dtype is not default: notes.append(f'dtype={dtype}')
     else:
         text = format_array(array, len(head))
+        if not OPTIONS.edgeitems: notes.append(f'size={tuple(array.shape)}')
         if not usual: notes.append(f'dtype={dtype}')
     if name: notes.append(f'grad_fn=<{name}>')
     elif tensor.requires_grad: notes.append('requires_grad=True')

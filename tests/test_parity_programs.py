@@ -658,7 +658,7 @@ x = torch.tensor([1., 2.], requires_grad=True); print(x, x * 2, (x * 2).sum(), x
 print(torch.arange(25., requires_grad=True) / 3); print(torch.zeros(4, 12, requires_grad=True) + 1e-3); print([x, x + 1], (x,), {'a': x})
 
 ### printoptions
-torch.set_printoptions(precision=2); print(torch.tensor([3.14159, 2.71828])); torch.set_printoptions(sci_mode=True); print(torch.tensor([3.14159])); torch.set_printoptions(profile='default', sci_mode=False); print(torch.tensor([1e-7, 1.])); torch.set_printoptions(threshold=5, edgeitems=2, sci_mode=None); print(torch.arange(10)); torch.set_printoptions(linewidth=30, threshold=1000); print(torch.arange(20)); torch.set_printoptions(profile='default'); print(torch.arange(20))
+torch.set_printoptions(precision=2); print(torch.tensor([3.14159, 2.71828])); torch.set_printoptions(sci_mode=True); print(torch.tensor([3.14159])); torch.set_printoptions(profile='default', sci_mode=False); print(torch.tensor([1e-7, 1.])); torch.set_printoptions(threshold=5, edgeitems=2, sci_mode=None); print(torch.arange(10)); torch.set_printoptions(linewidth=30, threshold=1000); print(torch.arange(20)); torch.set_printoptions(profile='default'); print(torch.arange(20)); torch.set_printoptions(threshold=5, edgeitems=0); print(torch.arange(9), torch.ones(3, 4, requires_grad=True), torch.ones(2)); torch.set_printoptions(profile='default')
 
 ### f-strings of tensors
 x = torch.tensor(3.14159, requires_grad=True); print(f'{x:.2f} {x.item():.3f} {x}'); attempt(lambda: f'{torch.ones(2):.2f}'); print('%.3f' % torch.tensor(2.5), str(torch.ones(2)), format(torch.tensor(2), 'd'))

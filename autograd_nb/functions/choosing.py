@@ -58,10 +58,10 @@ def clamp(input, min=None, max=None, *, out=None):
             return _clamped(input, min, max, out)
     if isinstance(min, TensorBase) or isinstance(max, TensorBase):
         _refuse_limits(input, min, max)
-        x = input
-        if min is not None: x = _op['clamp_min'](x, min)
-        if max is not None: x = _op['clamp_max'](x, max)
-        return into(out, rename(x, 'ClampBackward0'))
+        if max is None: x = rename(_op['clamp_min'](input, min), 'ClampBackward0')
+        elif min is None: x = rename(_op['clamp_max'](input, max), 'ClampBackward0')
+        else: x = _op['between'](input, min, max)
+        return into(out, x)
     input = cast(input, _common(input, *[v for v in (min, max) if v is not None]))
     if input._array.dtype == bool:
         which = '_max' if min is None else '_min' if max is None else ''

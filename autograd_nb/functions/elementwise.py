@@ -95,7 +95,10 @@ def threshold(input, threshold, value):
     return _op['threshold'](input, threshold=threshold, value=value)
 
 @forms('function method')
-def hardshrink(input, lambd=0.5): return _op['hardshrink'](input, lambd=lambd)
+def hardshrink(input, lambd=0.5, *, out=None):
+    "The input, but zero where it lies between `-lambd` and `lambd`."
+    F.need_tensor(input, 'hardshrink')
+    return into(out, _op['hardshrink'](input, lambd=lambd))
 
 @forms('function')
 def celu(input, alpha=1.0): return _op['celu'](input, alpha=alpha)
@@ -103,9 +106,7 @@ def celu(input, alpha=1.0): return _op['celu'](input, alpha=alpha)
 @forms('function')
 def selu(input): return _op['selu'](input)
 
-hardshrink.__doc__, celu.__doc__, selu.__doc__ = (
-    REGISTRY[n].__doc__ for n in ('hardshrink', 'celu', 'selu')
-)
+celu.__doc__, selu.__doc__ = (REGISTRY[n].__doc__ for n in ('celu', 'selu'))
 
 # %% ../../nbs/tensor/functions/15_elementwise.ipynb #22fdcc18
 @forms('function method')

@@ -52,6 +52,7 @@ SAVED_NAMES.update(
     PowBackward1=dict(y='exponent'),
     PowBackward2=dict(base='self'),
     LerpBackward1=dict(y='end'),
+    ClampBackward0=dict(low='min', high='max'),
     PolygammaBackward0=dict(order='n'),
     UnfoldBackward0=dict(dim='dimension'),
     RepeatBackward0=dict(sizes='repeats'),
@@ -266,6 +267,7 @@ SHOWN.update({
     ('triangular_solve', 'TriangularSolveBackward0'): (1, 0),
     ('div', 'DivBackward1'): (0,),
     ('clamp_min', 'ClampBackward0'): (0, 1, None),
+    ('clamp_max', 'ClampBackward0'): (0, None, 1),
     ('real', 'SelectBackward0'): (('ViewAsRealBackward0', 0),),
     ('imag', 'SelectBackward0'): (('ViewAsRealBackward0', 0),),
 })

@@ -188,8 +188,8 @@ def better_failure(error, node, roots):
 
 def misfit(error):
     "PyTorch's error in place of NumPy's for two shapes that do not broadcast; None for others."
-    words = r'operands could not be broadcast together with shapes \(([\d,]*)\) \(([\d,]*)\) ?'
-    found = re.fullmatch(words, str(error))
+    words = r'operands could not be broadcast together with shapes \(([\d,]*)\) \(([\d,]*)\)'
+    found = re.match(words, str(error))
     if found is None: return None
     return broadcast_error(*[tuple(map(int, filter(None, s.split(',')))) for s in found.groups()])
 

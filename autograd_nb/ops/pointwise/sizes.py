@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['floor', 'ceil', 'trunc', 'round', 'sign', 'abs', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'clamp_min',
-           'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'at_least', 'at_most']
+           'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'at_least', 'at_most', 'between']
 
 # %% ../../../nbs/ops/pointwise/10_sizes.ipynb #2c2e2e45
 import numpy as np
 
-from ...arrays.numpy_backend import xp
+from ...arrays.numpy_backend import like_operands, xp
 from ...graph.op import N, Z, op, symmetric
 from .choice import where
 from .copies import conj_physical, real
@@ -150,3 +150,22 @@ def at_most(x, *, limit):
 
 at_most.vjp(x=lambda g, x, *, limit: where(g, 0.0, x <= limit))
 
+
+# %% ../../../nbs/ops/pointwise/10_sizes.ipynb #22900247
+@op(
+    layout=like_operands,
+    jvp=symmetric,
+    batch=pointwise,
+    promote='same',
+    node='ClampBackward0',
+    samples=[(N(3, 4), N(3, 4), N(3, 4)), (N(3, 4), N(4), N(3, 1))],
+)
+def between(x, low, high):
+    "`x` limited to the range from `low` to `high`; at a limit the gradient goes to `x`."
+    return xp.minimum(xp.maximum(x, low), high)
+
+between.vjp(
+    x=lambda g, x, low, high: where(g, 0.0, inside(x, low, high)),
+    low=lambda g, x, low, high: where(g, 0.0, (x < low) & (low < high)),
+    high=lambda g, x, low, high: where(g, 0.0, (x > high) | (high < low)),
+)

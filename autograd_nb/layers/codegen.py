@@ -72,7 +72,8 @@ package               |    if {bare}: return kernel({given})
                       |        m = LOCAL.modes
                       |        if m.general or SWITCH.guards and ({guards}): {general}
                       |        no_record = m.no_record or {unrecorded}; meta = m.meta
-floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8 and a0.dtype not in PARTS: {general}
+floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8:
+floating              |        if a0.dtype not in PARTS: {general}
 arrays_out and not pair|    s0 = a0.ndim if no_record else a0.shape
 pair and arrays_out   |    if no_record: s0 = a0.ndim; repeats = s0 > 2
 pair and arrays_out   |    else:

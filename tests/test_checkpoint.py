@@ -6,6 +6,7 @@ import re
 import warnings
 import weakref
 from functools import partial
+from itertools import count
 
 import pytest
 
@@ -656,6 +657,41 @@ def test_selective_version():
         return x.sin().cos().mul_(2).exp()
 
     checkpoint(fn2, x, use_reentrant=False, context_fn=k).sum().backward()
+
+
+def written_row(y):
+    y[0] = y[1] * 2
+    return y
+
+
+def written_view(y):
+    y[0].mul_(3)
+    return (y * y).sin()
+
+
+OVERWRITING = {
+    "a result": lambda x: torch.mm(x, x).sin_().mm(x),
+    "a result that is used again": lambda x: (x * 2).mul_(x).mm(x),
+    "twice": lambda x: x.sin().add_(1).mul_(x).exp(),
+    "through its view": lambda x: torch.mm(x, x).view(-1).exp_().view(2, 2).mm(x),
+    "a row": lambda x: written_row(torch.mm(x, x)).mm(x),
+    "a view of it": lambda x: written_view(x * 2),
+    "a result of several": lambda x: torch.cat([x, x]).cos_().sum(0).exp(),
+}
+KEPT = {"all": lambda i, op: True, "none": lambda i, op: False, "every second": lambda i, op: i % 2, "products": lambda i, op: "mm" in str(op)}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("case", OVERWRITING)
+def test_selective_gradients_where_kept_results_are_overwritten(case, kept):
+    function, calls = OVERWRITING[case], count()
+    policy = lambda ctx, op, *args, **statics: bool(KEPT[kept](next(calls), op))
+    how = partial(C.create_selective_checkpoint_contexts, policy, allow_cache_entry_mutation=True)
+    start = torch.tensor([[0.5, 0.2], [-0.3, 0.7]], dtype=torch.float64)
+    x, y = start.clone().requires_grad_(), start.clone().requires_grad_()
+    checkpoint(function, x, use_reentrant=False, context_fn=how).sum().backward()
+    function(y).sum().backward()
+    assert torch.allclose(x.grad, y.grad)
 
 
 def test_selective_twice():

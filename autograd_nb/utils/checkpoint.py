@@ -720,9 +720,9 @@ _TAKEN = object()
 class _Keeping(Computing):
     "The first run: asks the policy, and keeps results in `store`, op by op in order."
 
-    def __init__(self, policy, store):
+    def __init__(self, policy, store, mutable):
         super().__init__()
-        self.policy, self.store = policy, store
+        self.policy, self.store, self.mutable = policy, store, mutable
 
     def compute(self, op, args, arrays, statics):
         result, op_ = self.below(op, args, arrays, statics), overload_of(op, args, statics)
@@ -742,16 +742,23 @@ class _Keeping(Computing):
             )
         if isinstance(answer, bool):
             answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
-        self.store[op_].append(None if answer in _RECOMPUTED else (result, next_sequence_number()))
+        # a view is made again where what it shows may have been overwritten
+        again = answer in _RECOMPUTED or self.mutable and op.view
+        self.store[op_].append(None if again else (self.kept(result), next_sequence_number()))
         return result
+
+    def kept(self, result):
+        "What is kept of a result; copies, if it may be overwritten."
+        if not self.mutable: return result
+        return tuple(r.copy() for r in result) if type(result) in (tuple, list) else result.copy()
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #cf37d409
 class _Replaying(Computing):
     "The second run: returns what was kept."
 
-    def __init__(self, store, mutable):
+    def __init__(self, store):
         super().__init__()
-        self.store, self.mutable, self.counts = store, mutable, {}
+        self.store, self.counts = store, {}
 
     def __enter__(self):
         self.counts.clear()
@@ -780,7 +787,7 @@ class _Replaying(Computing):
         result, now = kept
         for r in result if kernel.outputs != 1 else [result]:
             record = JOURNAL.of(r) if hasattr(r, 'base') else None
-            if record is not None and record.time > now and not self.mutable:
+            if record is not None and record.time > now:
                 raise RuntimeError(
                     'Tensor cached during selective activation checkpoint has been mutated: the'
                     f' result of {op}, by {record.op}'
@@ -797,7 +804,7 @@ def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mu
 
     `policy_fn_or_list`: a function `(ctx, op, *args, **statics)` that returns a `CheckpointPolicy`
     (or True: keep), or a list of operations whose results are kept. `allow_cache_entry_mutation`:
-    do not raise if a kept result was overwritten meanwhile.
+    do not raise if a kept result was overwritten meanwhile; copies are kept.
     """
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:
@@ -813,7 +820,7 @@ def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mu
     else:
         raise TypeError('policy_fn_or_list must be either a function or a list of ops.')
     store = defaultdict(list)
-    return _Keeping(policy, store), _Replaying(store, allow_cache_entry_mutation)
+    return _Keeping(policy, store, allow_cache_entry_mutation), _Replaying(store)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #d0c0e16f
 class DefaultDeviceType:

@@ -135,11 +135,23 @@ def room_of(notebook: pages.Notebook) -> str:
     return notebook.document.rpartition("/")[0]
 
 
+def parts_of(notebook: pages.Notebook, notebooks: list[pages.Notebook]) -> list[pages.Notebook]:
+    "The notebooks of another room whose modules stand in the package that `notebook` puts together."
+    return [n for n in notebooks if n.module and n.module.rpartition(".")[0] == notebook.module and notebook.module and room_of(n) != room_of(notebook)]
+
+
 def front_door(found: list[pages.Notebook], notebooks: list[pages.Notebook]) -> list[pages.Notebook]:
-    "The notebook that puts the parts of a room together, wherever it stands: its module is their package. None or one."
+    "The notebook that puts the notebooks of a room together, inside of it or elsewhere. None or one."
     inside = [n for n in found if n.path.stem.endswith("_package")]
-    package = (found[0].module or "").rpartition(".")[0]
-    return inside or [n for n in notebooks if package and n.module == package and n not in found]
+    return inside or [n for n in notebooks if found[0] in parts_of(n, notebooks)]
+
+
+def with_parts(cells: list, parts: list[pages.Notebook]) -> list:
+    "The cells of a front door, with a list of its parts behind the introduction."
+    if len(parts) < 2:
+        return cells
+    place = next((i for i, cell in enumerate(cells) if i and cell.cell_type == "markdown" and cell.source.startswith("## ")), len(cells))
+    return [*cells[:place], nbformat.v4.new_markdown_cell("## Its parts\n\n" + listing(parts), id="parts"), *cells[place:]]
 
 
 def purpose(room: str, found: list[pages.Notebook], notebooks: list[pages.Notebook] = ()) -> str:
@@ -224,6 +236,7 @@ def write_source(notebooks: list[pages.Notebook]):
 
     for notebook in notebooks:
         page, files = pages.page(executed.notebook(notebook.path), notebook, names)
+        page.cells = with_parts(page.cells, parts_of(notebook, notebooks))
         if notebook.document == "index":
             toc = "\n".join(contents(documents, caption=caption) for caption, documents in SIDEBAR.items())
             page.cells.append(nbformat.v4.new_markdown_cell(toc, id="contents"))

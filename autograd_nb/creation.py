@@ -38,6 +38,7 @@ from .graph.modes import LOCAL, SWITCH
 from .layers.replay import constant_input, escapes, replayed_as_call
 from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import rename
+from .outputs import refuse_dtype
 from .graph.op import REGISTRY
 from .tensor.filling import check_bounds
 from .tensor import device_or_default, generator_for, index_like, index_of, placed
@@ -1137,4 +1138,5 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
     "Indices drawn with probabilities proportional to the entries (of each row)."
+    if out is not None: refuse_dtype('multinomial', int64, out.dtype)  # before the chances
     return into(out, input.multinomial(num_samples, replacement, generator=generator))

@@ -40,7 +40,7 @@ PAGES = {
 GROUPS = {
     "Tensors, dtypes and questions about them": """Tensor Size Generator dtype device finfo iinfo memory_format is_tensor numel is_floating_point is_complex is_nonzero is_same_size is_signed
         is_inference is_conj is_neg isreal result_type can_cast promote_types typename save load is_storage layout
-        default_generator size dim ndimension nelement element_size stride storage_offset dim_order data_ptr get_device is_contiguous is_shared is_pinned is_set_to is_coalesced
+        default_generator size dim ndimension nelement element_size stride storage_offset dim_order sparse_dim dense_dim data_ptr get_device is_contiguous is_shared is_pinned is_set_to is_coalesced
         is_distributed type storage untyped_storage TypedStorage UntypedStorage""",
     "Gradients": "backward requires_grad retain_grad detach register_hook register_post_accumulate_grad_hook",
     "Conversion": """to item tolist numpy cpu cuda type_as contiguous bfloat16 bool byte cdouble cfloat chalf char double float half int long short dequantize to_dense share_memory pin_memory
@@ -119,9 +119,11 @@ is_distributed: Whether it is spread over several processes.
 is_inference: Whether it was made under `inference_mode()`.
 is_set_to: Whether both look at the same memory in the same way.
 ndimension: How many dimensions it has.
+dense_dim: How many of its dimensions are dense: all.
 nelement: How many elements it has.
 numel: How many elements it has.
 size: Its size in each dimension, or in the one that is asked for.
+sparse_dim: How many of its dimensions are sparse: none.
 storage_offset: How many elements of its storage come before its first.
 stride: How many elements further the next one lies, for each dimension or for one.
 as_subclass: The same tensor as an instance of a subclass of `Tensor`.

@@ -254,6 +254,11 @@ def test_gradients_of_clamp_at_its_limits(low, high):
     agree("a = torch.tensor([0.0, 0.5, 1.0, 2.0], requires_grad=True)", f"b = torch.tensor({low}, requires_grad=True)", f"c = torch.tensor({high}, requires_grad=True)", "d = torch.clamp(a, b, c)", "d.sum().backward()")
 
 
+@pytest.mark.parametrize("chances", ["[0.0, 0.0]", "[-1.0, 2.0]", "[float('nan'), 1.0]"])
+def test_the_dtype_of_out_is_looked_at_before_the_chances(chances):
+    agree(f"a = torch.tensor({chances})", "torch.multinomial(a, 2, out=torch.empty(2))")
+
+
 @pytest.mark.parametrize("change", ["a.grad.resize_(2)", "a.data = torch.ones(2)"])
 def test_a_gradient_that_meets_one_of_another_size(change):
     agree("a = torch.ones(3, requires_grad=True)", "(a * 2).sum().backward()", change, "(a * 2).sum().backward()")

@@ -92,7 +92,6 @@ loss.LinearCrossEntropyLoss = LinearCrossEntropyLoss
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #c2841137
 for _names, _kinds in {
-    'p inplace': 'dropout._DropoutNd',
     'reduction': (
         'BCELoss KLDivLoss L1Loss MSELoss MultiLabelMarginLoss MultiLabelSoftMarginLoss'
         ' SmoothL1Loss SoftMarginLoss'
@@ -130,8 +129,7 @@ for _names, _kinds in {
     'dim unflattened_size': 'Unflatten',
 }.items():
     for _kind in _kinds.split():
-        _kind = dropout._DropoutNd if '.' in _kind else globals()[_kind]
-        _kind.__constants__ = _names.split()
+        globals()[_kind].__constants__ = _names.split()
 
 # %% ../../../nbs/nn/modules/00_package.ipynb #98d6b8af
 _classes = [name for name, kind in globals().items() if isinstance(kind, type)]

@@ -11,6 +11,8 @@ from .module import Module
 
 # %% ../../../nbs/nn/modules/11_dropout.ipynb #fe6c74e3
 class _DropoutNd(Module):
+    __constants__ = ['p', 'inplace']
+
     def __init__(self, p=0.5, inplace=False):
         super().__init__()
         if p < 0 or p > 1:

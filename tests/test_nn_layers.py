@@ -38,6 +38,15 @@ nn.Conv2d(4,6,3,padding=(2,1),padding_mode='circular') >> m(x2)
 nn.Conv2d(4,6,3,padding='same',padding_mode='replicate') >> m(x2)
 nn.Conv2d(4,6,1) >> m(x2)
 nn.Conv2d(4,6,1,stride=2) >> m(x2)
+nn.LazyConv2d(6,3,1,0,1,2,False) >> m(x2)
+nn.LazyConv1d(6,3,2,1,2,2,True,'circular') >> m(x1)
+nn.LazyConvTranspose2d(6,3,2,1,1,2,False,1) >> m(x2)
+type('Own',(nn.modules.conv._ConvNd,),dict(forward=lambda m,x:torch.nn.functional.conv1d(x,m.weight,m.bias)))(4,6,(3,),(1,),(0,),(1,),False,(0,),1,True,'zeros') >> m(x1)
+type('Own',(nn.modules.conv._ConvNd,),{})(4,6,(3,),(1,),(0,),(1,),True,(0,),2,False,'zeros') >> (m.weight, m.transposed)
+nn.SyncBatchNorm(4,bias=False) >> m(x2)
+nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(4,bias=False))) >> m(x2)
+nn.AlphaDropout(0.5,True) >> (m(v.detach()), v)
+nn.FeatureAlphaDropout(0.5,True) >> (m(v.detach()), v)
 nn.Conv3d(4,2,(3,2,1),padding=1,stride=2) >> m(x3)
 nn.ConvTranspose1d(4,6,3,stride=2,padding=1,output_padding=1) >> m(x1)
 nn.ConvTranspose2d(4,6,4,2,1) >> m(x2)
@@ -564,6 +573,51 @@ def test_every_layer_stands_in_the_file_where_pytorch_has_it_and_below_the_same_
         if name not in TOLD_ELSEWHERE:
             assert ours.__module__.partition(".")[2] == theirs.__module__.partition(".")[2], name
         assert {b.__name__ for b in theirs.__mro__} <= {b.__name__ for b in ours.__mro__} | {"Generic"}, name
+
+
+CALLS = {
+    "made of nothing": lambda kind: kind(),
+    "made with an unknown name": lambda kind: kind(nonsense=1),
+    "made of too much": lambda kind: kind(*range(1, 30)),
+    "called with nothing": lambda kind: kind.forward(object.__new__(kind)),
+    "called with an unknown name": lambda kind: kind.forward(object.__new__(kind), nonsense=1),
+}
+# recurrent layers are told here by their own names, and batch norms by their base's; what has no `forward` says so in any case
+OWN_WORDS = {"GRU", "LSTM", "RNN", "RNNBase", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "RNNCellBase"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_words_for_wrong_calls_of_every_layer(call):
+    import torch
+
+    def said(kind):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                CALLS[call](kind)
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+
+    names = [n for n in dir(torch.nn) if isinstance(getattr(torch.nn, n), type) and issubclass(getattr(torch.nn, n), torch.nn.Module)]
+    pairs = {n: (said(getattr(torch.nn, n)), said(getattr(autograd_nb.nn, n))) for n in names if n not in OWN_WORDS and hasattr(autograd_nb.nn, n)}
+    assert len(pairs) > 130 and sum(theirs is not None for theirs, _ in pairs.values()) > 50
+    assert {n: p for n, p in pairs.items() if p[0] != p[1]} == {}
+
+
+def test_settings_and_signatures_of_every_layer():
+    "Those of recurrent layers are written out here. Each is a class with a source, not made by a function."
+    import inspect
+
+    import torch
+
+    for name in dir(torch.nn):
+        theirs, ours = getattr(torch.nn, name), getattr(autograd_nb.nn, name, None)
+        if isinstance(theirs, type) and issubclass(theirs, torch.nn.Module) and ours is not None:
+            wanted, found = (list(inspect.signature(kind.__init__).parameters) for kind in (theirs, ours))
+            assert wanted == found or wanted == ["self", "args", "kwargs"], name
+            constants = (set(getattr(kind, "__constants__", ())) for kind in (theirs, ours))
+            assert set.__le__(*constants), name
+            assert f"class {name}" in inspect.getsource(ours), name
 
 
 @pytest.mark.parametrize("size", [3, 4, 5])

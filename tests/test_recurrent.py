@@ -169,3 +169,30 @@ def test_layers_without_a_node_say_the_same(kind, reverse, bias, dtype, mode):
         assert b.requires_grad and not a.requires_grad and a.is_leaf
         assert a.is_inference() == (mode is torch.inference_mode)
         assert np.array_equal(a.numpy(), b.detach().numpy())
+
+
+CHECKED = [
+    "LSTM(3, 4, proj_size=2).check_forward_args(o(5, 2, 3), (o(1, 2, 3), o(1, 2, 4)), None)",
+    "LSTM(3, 4, proj_size=2).check_forward_args(o(5, 2, 3), (o(1, 2, 2), o(1, 2, 2)), None)",
+    "LSTM(3, 4, proj_size=2).check_forward_args(o(5, 2, 3), (o(1, 2, 2), o(1, 2, 4)), None)",
+    "LSTM(3, 4, 2, bidirectional=True, proj_size=2).get_expected_cell_size(o(5, 2, 3), None)",
+    "GRU(3, 4).check_forward_args(o(5, 2, 3), o(1, 2, 3), None)",
+    "GRU(3, 4).check_forward_args(o(5, 2, 2), o(1, 2, 4), None)",
+    "RNN(3, 4, 2, batch_first=True).get_expected_hidden_size(o(5, 2, 3), None)",
+    "RNN(3, 4).check_hidden_size(o(1, 2, 3), (1, 2, 4))",
+    "RNN(3, 4).check_hidden_size(o(1, 2, 4), (1, 2, 4), 'wanted {}, got {}')",
+]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("expression", CHECKED)
+def test_sizes_that_a_layer_expects(expression):
+    import torch as theirs
+
+    def said(t):
+        try:
+            return eval(expression, {**vars(t.nn), "o": t.ones})
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    assert said(theirs) == said(torch)

@@ -297,9 +297,8 @@ MODULES = "MaxPool2d(2) AvgPool2d(2) AdaptiveAvgPool2d(1) LPPool2d(2,2) Reflecti
 def test_modules_take_their_input_by_name_and_nothing_else(made):
     module, x = eval(f"autograd_nb.nn.{made}"), autograd_nb.rand(1, 1, 4, 4)
     assert autograd_nb.equal(module(input=x), module(x))
-    name = made.partition("(")[0]
     for wrong, words in ((lambda: module(x, other=1), "got an unexpected keyword argument 'other'"), (module, "missing 1 required positional argument: 'input'")):
-        with pytest.raises(TypeError, match=rf"{name}\.forward\(\) {words}"):
+        with pytest.raises(TypeError, match=rf"\w+\.forward\(\) {words}"):
             wrong()
 
 

@@ -90,47 +90,6 @@ activation.MultiheadAttention = MultiheadAttention
 linear.NonDynamicallyQuantizableLinear = transformer.NonDynamicallyQuantizableLinear
 loss.LinearCrossEntropyLoss = LinearCrossEntropyLoss
 
-# %% ../../../nbs/nn/modules/00_package.ipynb #c2841137
-for _names, _kinds in {
-    'reduction': (
-        'BCELoss KLDivLoss L1Loss MSELoss MultiLabelMarginLoss MultiLabelSoftMarginLoss'
-        ' SmoothL1Loss SoftMarginLoss'
-    ),
-    'in1_features in2_features out_features': 'Bilinear',
-    'alpha inplace': 'CELU ELU',
-    'blank reduction': 'CTCLoss',
-    'margin reduction': 'CosineEmbeddingLoss HingeEmbeddingLoss MarginRankingLoss',
-    'dim eps': 'CosineSimilarity',
-    'ignore_index reduction label_smoothing': 'CrossEntropyLoss',
-    'num_embeddings embedding_dim padding_idx max_norm norm_type scale_grad_by_freq sparse': (
-        'Embedding'
-    ),
-    'start_dim end_dim': 'Flatten',
-    'approximate': 'GELU',
-    'dim': 'GLU LogSoftmax Softmax Softmin',
-    'full eps reduction': 'GaussianNLLLoss',
-    'lambd': 'Hardshrink Softshrink',
-    'inplace': 'Hardsigmoid Hardswish Mish ReLU SELU SiLU',
-    'min_val max_val inplace': 'Hardtanh ReLU6',
-    'reduction delta': 'HuberLoss',
-    'normalized_shape eps elementwise_affine': 'LayerNorm RMSNorm',
-    'in_features out_features': 'Linear',
-    'inplace negative_slope': 'LeakyReLU',
-    'p margin reduction': 'MultiMarginLoss',
-    'ignore_index reduction': 'NLLLoss',
-    'num_parameters': 'PReLU',
-    'norm eps keepdim': 'PairwiseDistance',
-    'log_input full eps reduction': 'PoissonNLLLoss',
-    'lower upper inplace': 'RReLU',
-    'beta threshold': 'Softplus',
-    'threshold value inplace': 'Threshold',
-    'margin p eps swap reduction': 'TripletMarginLoss',
-    'margin swap reduction': 'TripletMarginWithDistanceLoss',
-    'dim unflattened_size': 'Unflatten',
-}.items():
-    for _kind in _kinds.split():
-        globals()[_kind].__constants__ = _names.split()
-
 # %% ../../../nbs/nn/modules/00_package.ipynb #98d6b8af
 _classes = [name for name, kind in globals().items() if isinstance(kind, type)]
 __all__ = sorted(name for name in _classes if not name.startswith('_'))

@@ -87,8 +87,8 @@ class _Clusters:
             first.reset_parameters()
             second.reset_parameters()
 
-    def forward(self, input, target):
-        x, t = _batch_of(input, target)
+    def forward(self, input_, target_):
+        x, t = _batch_of(input_, target_)
         if len(t) and (int(t.min()) < 0 or int(t.max()) >= self.n_classes):
             raise RuntimeError(
                 f'Target values should be in [0, {self.n_classes - 1}], but values in range'
@@ -111,7 +111,7 @@ class _Clusters:
                 )
         output = cat(parts)[cat(rows).argsort()]
         loss = (-output).mean()
-        return _ASMoutput(output if target.dim() else output.squeeze(0), loss)
+        return _ASMoutput(output if target_.dim() else output.squeeze(0), loss)
 
 # %% ../../../nbs/nn/modules/24_adaptive.ipynb #a4c4dabf
 class _AllClasses:

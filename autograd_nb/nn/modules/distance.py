@@ -13,6 +13,8 @@ from .module import Module
 class CosineSimilarity(Module):
     "The cosine of the angle between two tensors' vectors along `dim`."
 
+    __constants__ = ['dim', 'eps']
+
     def __init__(self, dim=1, eps=1e-8):
         super().__init__()
         self.dim, self.eps = dim, eps
@@ -21,6 +23,8 @@ class CosineSimilarity(Module):
 
 class PairwiseDistance(Module):
     "The `p`-norm of the difference along the last dimension."
+
+    __constants__ = ['norm', 'eps', 'keepdim']
 
     def __init__(self, p=2.0, eps=1e-6, keepdim=False):
         super().__init__()

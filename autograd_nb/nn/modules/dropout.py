@@ -19,37 +19,36 @@ class _DropoutNd(Module):
             raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
         self.p, self.inplace = p, inplace
 
-    def forward(self, input):
-        return self.function(input, self.p, self.training, self.inplace)
-
     def extra_repr(self): return f'p={self.p}, inplace={self.inplace}'
 
+# %% ../../../nbs/nn/modules/11_dropout.ipynb #b903d534
 class Dropout(_DropoutNd):
     "In training, zeroes each element with probability `p` and divides the others by `1 - p`."
 
-    function = staticmethod(F.dropout)
+    def forward(self, input): return F.dropout(input, self.p, self.training, self.inplace)
 
 class Dropout1d(_DropoutNd):
     "`Dropout` of whole channels of an input of shape (examples, channels, length)."
 
-    function = staticmethod(F.dropout1d)
+    def forward(self, input): return F.dropout1d(input, self.p, self.training, self.inplace)
 
 class Dropout2d(_DropoutNd):
     "`Dropout` of whole channels of an input of shape (examples, channels, height, width)."
 
-    function = staticmethod(F.dropout2d)
+    def forward(self, input): return F.dropout2d(input, self.p, self.training, self.inplace)
 
 class Dropout3d(_DropoutNd):
     "`Dropout` of whole channels of an input of shape (examples, channels, depth, height, width)."
 
-    function = staticmethod(F.dropout3d)
+    def forward(self, input): return F.dropout3d(input, self.p, self.training, self.inplace)
 
+# %% ../../../nbs/nn/modules/11_dropout.ipynb #bc4d11d0
 class AlphaDropout(_DropoutNd):
     "Dropout for networks with `SELU`: keeps mean 0 and variance 1."
 
-    function = staticmethod(F.alpha_dropout)
+    def forward(self, input): return F.alpha_dropout(input, self.p, self.training)
 
 class FeatureAlphaDropout(_DropoutNd):
     "`AlphaDropout` of whole channels."
 
-    function = staticmethod(F.feature_alpha_dropout)
+    def forward(self, input): return F.feature_alpha_dropout(input, self.p, self.training)

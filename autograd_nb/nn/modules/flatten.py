@@ -12,6 +12,8 @@ from .module import Module
 class Flatten(Module):
     "Merges the dimensions from `start_dim` to `end_dim` into one."
 
+    __constants__ = ['start_dim', 'end_dim']
+
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -23,6 +25,8 @@ class Flatten(Module):
 # %% ../../../nbs/nn/modules/10_flatten.ipynb #c60e671d
 class Unflatten(Module):
     "Splits dimension `dim` into dimensions of the sizes `unflattened_size`."
+
+    __constants__ = ['dim', 'unflattened_size']
 
     def __init__(self, dim, unflattened_size):
         super().__init__()

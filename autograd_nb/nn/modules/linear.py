@@ -32,6 +32,8 @@ class Linear(Module):
     ±1/√in_features at first.
     """
 
+    __constants__ = ['in_features', 'out_features']
+
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
@@ -92,6 +94,8 @@ class LazyLinear(LazyModuleMixin, Linear):
 # %% ../../../nbs/nn/modules/03_linear.ipynb #b308a935
 class Bilinear(Module):
     "`x1 @ weight[k] @ x2 + bias[k]` for each output k."
+
+    __constants__ = ['in1_features', 'in2_features', 'out_features']
 
     def __init__(
         self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None

@@ -39,6 +39,10 @@ class LinearCrossEntropyOptions:
 class LinearCrossEntropyLoss(_WeightedLoss):
     "A classifier's last linear layer and its cross-entropy: takes features instead of logits."
 
+    __constants__ = [
+        'num_classes', 'out_features', 'reduction', 'ignore_index', 'label_smoothing',
+    ]
+
     def __init__(
         self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None,
         reduction='mean', weight=None, ignore_index=None, label_smoothing=0.0, options=None,

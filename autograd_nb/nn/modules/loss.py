@@ -17,6 +17,8 @@ from .module import Module
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #476a6a73
 class _Loss(Module):
+    __constants__ = ['reduction']
+
     def __init__(self, size_average=None, reduce=None, reduction='mean'):
         super().__init__()
         self.reduction = (
@@ -56,6 +58,8 @@ class SmoothL1Loss(_Loss):
 class HuberLoss(_Loss):
     "Half the squared difference, and a straight line of slope `delta` beyond `delta`."
 
+    __constants__ = ['reduction', 'delta']
+
     def __init__(self, reduction='mean', delta=1.0):
         super().__init__(reduction=reduction)
         if not isinstance(delta, (int, float)):
@@ -69,6 +73,8 @@ class CrossEntropyLoss(_WeightedLoss):
     """The cross-entropy of `softmax(input)` and the targets: class numbers, or probabilities of the
     input's shape. See `cross_entropy` for the options.
     """
+
+    __constants__ = ['ignore_index', 'reduction', 'label_smoothing']
 
     def __init__(
         self,
@@ -84,17 +90,15 @@ class CrossEntropyLoss(_WeightedLoss):
 
     def forward(self, input, target):
         return F.cross_entropy(
-            input,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
+            input, target, weight=self.weight, ignore_index=self.ignore_index,
+            reduction=self.reduction, label_smoothing=self.label_smoothing,
         )
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #2b08a077
 class NLLLoss(_WeightedLoss):
     "Minus the log-probability of the right class."
+
+    __constants__ = ['ignore_index', 'reduction']
 
     def __init__(
         self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'
@@ -104,10 +108,7 @@ class NLLLoss(_WeightedLoss):
 
     def forward(self, input, target):
         return F.nll_loss(
-            input,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
+            input, target, weight=self.weight, ignore_index=self.ignore_index,
             reduction=self.reduction,
         )
 
@@ -136,14 +137,16 @@ class BCEWithLogitsLoss(_Loss):
 class NLLLoss2d(NLLLoss):
     "The former name of `NLLLoss` for images."
 
-    def __init__(self, *args, **kwargs):
+    def __init__(
+        self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'
+    ):
         warnings.warn(
             '`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in'
             ' replacement',
             FutureWarning,
             stacklevel=2,
         )
-        super().__init__(*args, **kwargs)
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #4d7ee529
 class KLDivLoss(_Loss):
@@ -159,6 +162,8 @@ class KLDivLoss(_Loss):
 class PoissonNLLLoss(_Loss):
     "The negative log-likelihood of counts under Poisson distributions."
 
+    __constants__ = ['log_input', 'full', 'eps', 'reduction']
+
     def __init__(
         self, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction='mean'
     ):
@@ -167,16 +172,14 @@ class PoissonNLLLoss(_Loss):
 
     def forward(self, log_input, target):
         return F.poisson_nll_loss(
-            log_input,
-            target,
-            log_input=self.log_input,
-            full=self.full,
-            eps=self.eps,
+            log_input, target, log_input=self.log_input, full=self.full, eps=self.eps,
             reduction=self.reduction,
         )
 
 class GaussianNLLLoss(_Loss):
     "The negative log-likelihood of targets under normal distributions."
+
+    __constants__ = ['full', 'eps', 'reduction']
 
     def __init__(self, *, full=False, eps=1e-6, reduction='mean'):
         super().__init__(reduction=reduction)
@@ -191,6 +194,8 @@ class GaussianNLLLoss(_Loss):
 class MarginRankingLoss(_Loss):
     "Asks that one input be larger than the other by a margin."
 
+    __constants__ = ['margin', 'reduction']
+
     def __init__(self, margin=0.0, size_average=None, reduce=None, reduction='mean'):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
@@ -203,6 +208,8 @@ class MarginRankingLoss(_Loss):
 class HingeEmbeddingLoss(_Loss):
     "Pulls pairs marked 1 together and pushes pairs marked -1 apart, up to a margin."
 
+    __constants__ = ['margin', 'reduction']
+
     def __init__(self, margin=1.0, size_average=None, reduce=None, reduction='mean'):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
@@ -212,6 +219,8 @@ class HingeEmbeddingLoss(_Loss):
 
 class CosineEmbeddingLoss(_Loss):
     "The same with the angle between vectors."
+
+    __constants__ = ['margin', 'reduction']
 
     def __init__(self, margin=0.0, size_average=None, reduce=None, reduction='mean'):
         super().__init__(size_average, reduce, reduction)
@@ -226,14 +235,10 @@ class CosineEmbeddingLoss(_Loss):
 class TripletMarginLoss(_Loss):
     "Asks that an anchor be nearer to a positive example than to a negative one."
 
+    __constants__ = ['margin', 'p', 'eps', 'swap', 'reduction']
+
     def __init__(
-        self,
-        margin=1.0,
-        p=2.0,
-        eps=1e-6,
-        swap=False,
-        size_average=None,
-        reduce=None,
+        self, margin=1.0, p=2.0, eps=1e-6, swap=False, size_average=None, reduce=None,
         reduction='mean',
     ):
         super().__init__(size_average, reduce, reduction)
@@ -245,13 +250,7 @@ class TripletMarginLoss(_Loss):
 
     def forward(self, anchor, positive, negative):
         return F.triplet_margin_loss(
-            anchor,
-            positive,
-            negative,
-            margin=self.margin,
-            p=self.p,
-            eps=self.eps,
-            swap=self.swap,
+            anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps, swap=self.swap,
             reduction=self.reduction,
         )
 
@@ -273,6 +272,8 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 class MultiMarginLoss(_WeightedLoss):
     "Asks that the right class be ahead of all others by a margin."
 
+    __constants__ = ['p', 'margin', 'reduction']
+
     def __init__(
         self, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'
     ):
@@ -287,11 +288,7 @@ class MultiMarginLoss(_WeightedLoss):
 
     def forward(self, input, target):
         return F.multi_margin_loss(
-            input,
-            target,
-            p=self.p,
-            margin=self.margin,
-            weight=self.weight,
+            input, target, p=self.p, margin=self.margin, weight=self.weight,
             reduction=self.reduction,
         )
 
@@ -304,6 +301,8 @@ class MultiLabelMarginLoss(_Loss):
 # %% ../../../nbs/nn/modules/05_loss.ipynb #bea57774
 class TripletMarginWithDistanceLoss(_Loss):
     "`TripletMarginLoss` with any distance."
+
+    __constants__ = ['margin', 'swap', 'reduction']
 
     def __init__(self, *, distance_function=None, margin=1.0, swap=False, reduction='mean'):
         super().__init__(reduction=reduction)
@@ -319,17 +318,14 @@ class TripletMarginWithDistanceLoss(_Loss):
 
     def forward(self, anchor, positive, negative):
         return F.triplet_margin_with_distance_loss(
-            anchor,
-            positive,
-            negative,
-            distance_function=self.distance_function,
-            margin=self.margin,
-            swap=self.swap,
-            reduction=self.reduction,
+            anchor, positive, negative, distance_function=self.distance_function,
+            margin=self.margin, swap=self.swap, reduction=self.reduction,
         )
 
 class CTCLoss(_Loss):
     "The loss of sequences without alignment. See `ctc_loss`."
+
+    __constants__ = ['blank', 'reduction']
 
     def __init__(self, blank=0, reduction='mean', zero_infinity=False):
         super().__init__(reduction=reduction)
@@ -337,11 +333,6 @@ class CTCLoss(_Loss):
 
     def forward(self, log_probs, targets, input_lengths, target_lengths):
         return F.ctc_loss(
-            log_probs,
-            targets,
-            input_lengths,
-            target_lengths,
-            self.blank,
-            self.reduction,
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
             self.zero_infinity,
         )

@@ -14,11 +14,9 @@ from .utils import _ntuple, _pair, _quadruple
 
 # %% ../../../nbs/nn/modules/17_padding.ipynb #6e7ed171
 class _PadNd(Module):
-    "A border; `mode`: that of `pad`."
+    "A border that has a width and no number."
 
     __constants__ = ['padding']
-
-    def forward(self, input): return F.pad(input, self.padding, self.mode)
 
     def extra_repr(self): return f'{self.padding}'
 
@@ -34,12 +32,12 @@ class _ConstantPadNd(Module):
 class _ReflectionPadNd(_PadNd):
     "What `ReflectionPad1d`, `ReflectionPad2d` and `ReflectionPad3d` have in common."
 
-    mode = 'reflect'
+    def forward(self, input): return F.pad(input, self.padding, 'reflect')
 
 class _ReplicationPadNd(_PadNd):
     "What `ReplicationPad1d`, `ReplicationPad2d` and `ReplicationPad3d` have in common."
 
-    mode = 'replicate'
+    def forward(self, input): return F.pad(input, self.padding, 'replicate')
 
 # %% ../../../nbs/nn/modules/17_padding.ipynb #mf170011
 class ConstantPad1d(_ConstantPadNd):
@@ -137,13 +135,14 @@ class ReplicationPad3d(_ReplicationPadNd):
 class _CircularPadNd(_PadNd):
     "What `CircularPad1d`, `CircularPad2d` and `CircularPad3d` have in common."
 
-    mode = 'circular'
-
-    def forward(self, input):
+    def _check_input_dim(self, input):
         n = len(self.padding) // 2
         if input.dim() not in (n + 1, n + 2):
             raise ValueError(f'expected {n + 1}D or {n + 2}D input (got {input.dim()}D input)')
-        return super().forward(input)
+
+    def forward(self, input):
+        self._check_input_dim(input)
+        return F.pad(input, self.padding, 'circular')
 
 class CircularPad1d(_CircularPadNd):
     "A border that shows the other end. `padding`: one width, or (left, right)."

@@ -6,36 +6,45 @@
 __all__ = ['PixelShuffle', 'PixelUnshuffle', 'ChannelShuffle']
 
 # %% ../../../nbs/nn/modules/19_pixelshuffle.ipynb #mf190002
-from functools import partial
-
 from .. import functional as F
-from .declared import module_of
-
-# %% ../../../nbs/nn/modules/19_pixelshuffle.ipynb #mf190100
-_module = partial(module_of, __name__)
+from .module import Module
 
 # %% ../../../nbs/nn/modules/19_pixelshuffle.ipynb #9726907f
-PixelShuffle = _module(
-    'PixelShuffle',
-    F.pixel_shuffle,
-    'Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r).',
-    'upscale_factor',
-    {},
-    'upscale_factor={0.upscale_factor}',
-)
-PixelUnshuffle = _module(
-    'PixelUnshuffle',
-    F.pixel_unshuffle,
-    'The reverse of `PixelShuffle`.',
-    'downscale_factor',
-    {},
-    'downscale_factor={0.downscale_factor}',
-)
-ChannelShuffle = _module(
-    'ChannelShuffle',
-    F.channel_shuffle,
-    'Channels dealt out anew among `groups`.',
-    'groups',
-    {},
-    'groups={0.groups}',
-)
+class PixelShuffle(Module):
+    "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."
+
+    __constants__ = ['upscale_factor']
+
+    def __init__(self, upscale_factor):
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input): return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self): return f'upscale_factor={self.upscale_factor}'
+
+class PixelUnshuffle(Module):
+    "The reverse of `PixelShuffle`."
+
+    __constants__ = ['downscale_factor']
+
+    def __init__(self, downscale_factor):
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input): return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self): return f'downscale_factor={self.downscale_factor}'
+
+class ChannelShuffle(Module):
+    "Channels dealt out anew among `groups`."
+
+    __constants__ = ['groups']
+
+    def __init__(self, groups):
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input): return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self): return f'groups={self.groups}'

@@ -539,10 +539,21 @@ class _RNNChecks:
                 f' {input.shape[-1]}'
             )
 
-    def _check_state(self, h, n, size, message):
-        wanted = (self.num_layers * (1 + self.bidirectional), n, size)
-        if tuple(h.shape) != wanted:
-            raise RuntimeError(message.format(wanted, list(h.shape)))
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #9c04116a
+class _RNNMemoryChecks:
+    "What a layer is given to remember."
+
+    def check_hidden_size(
+        self, hx, expected_hidden_size, msg='Expected hidden size {}, got {}'
+    ):
+        "Raise RuntimeError for memories of the wrong shape."
+        if tuple(hx.shape) != expected_hidden_size:
+            raise RuntimeError(msg.format(expected_hidden_size, list(hx.shape)))
+
+    def check_forward_args(self, input, hidden, batch_sizes=None):
+        "Raise RuntimeError for an input or memories of the wrong shape."
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
 
     def get_expected_hidden_size(self, input, batch_sizes=None):
         "The shape of the memories for an input."
@@ -578,15 +589,14 @@ class _RNNStates:
                 if s.dim() != dims: raise self._wrong_states(states, s, single)
             if single: states = tuple(s.unsqueeze(1) for s in states)
             elif order is not None: states = tuple(s[:, order] for s in states)
-            self._check_state(
+            self.check_hidden_size(
                 states[0],
-                n,
-                out_size,
+                (layers, n, out_size),
                 'Expected hidden[0] size {}, got {}' if lstm else 'Expected hidden size {}, got {}',
             )
             if lstm:
-                self._check_state(
-                    states[1], n, self.hidden_size, 'Expected hidden[1] size {}, got {}'
+                self.check_hidden_size(
+                    states[1], (layers, n, self.hidden_size), 'Expected hidden[1] size {}, got {}'
                 )
         return states
 
@@ -625,7 +635,8 @@ class _RNNInput:
 class _RNNForward:
     "The layers, one above the other."
 
-    def forward(self, input, hx=None):
+    def _through_layers(self, input, hx):
+        "All outputs of the last layer, and the last memories of each."
         packed = isinstance(input, PackedSequence)
         if packed:
             x, sizes, order, back = input
@@ -660,7 +671,8 @@ class _RNNForward:
             last = tuple(s[:, back] for s in last)
         return x, (last if self.mode == 'LSTM' else last[0])
 
-take_topics(RNNBase, (_RNNWeights, _RNNWeightLists, _RNNChecks, _RNNStates, _RNNInput, _RNNForward))
+take_topics(RNNBase, (_RNNWeights, _RNNWeightLists, _RNNChecks, _RNNMemoryChecks))
+take_topics(RNNBase, (_RNNStates, _RNNInput, _RNNForward))
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #8d725463
 def _no_projection(more):
@@ -691,6 +703,8 @@ class RNN(RNNBase):
         )
         self.nonlinearity = nonlinearity
 
+    def forward(self, input, hx=None): return self._through_layers(input, hx)
+
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #b5177826
 class LSTM(RNNBase):
     "Layers of LSTMs: `output, (h, c) = lstm(input, (h0, c0))`. For the arguments see `RNNBase`."
@@ -702,6 +716,25 @@ class LSTM(RNNBase):
         super().__init__(
             'LSTM', input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype,
+        )
+
+    def forward(self, input, hx=None): return self._through_layers(input, hx)
+
+    def get_expected_cell_size(self, input, batch_sizes=None):
+        "The shape of the cells' memories for an input: never projected."
+        layers, n, _ = self.get_expected_hidden_size(input, batch_sizes)
+        return layers, n, self.hidden_size
+
+    def check_forward_args(self, input, hidden, batch_sizes=None):
+        "Raise RuntimeError for an input or memories (h, c) of the wrong shape."
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(
+            hidden[0], self.get_expected_hidden_size(input, batch_sizes),
+            'Expected hidden[0] size {}, got {}',
+        )
+        self.check_hidden_size(
+            hidden[1], self.get_expected_cell_size(input, batch_sizes),
+            'Expected hidden[1] size {}, got {}',
         )
 
 class GRU(RNNBase):
@@ -716,3 +749,5 @@ class GRU(RNNBase):
             'GRU', input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             0, device, dtype,
         )
+
+    def forward(self, input, hx=None): return self._through_layers(input, hx)

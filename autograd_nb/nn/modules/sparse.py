@@ -21,6 +21,11 @@ class Embedding(Module):
     scaled down when used.
     """
 
+    __constants__ = [
+        'num_embeddings', 'embedding_dim', 'padding_idx', 'max_norm', 'norm_type',
+        'scale_grad_by_freq', 'sparse',
+    ]
+
     def __init__(
         self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0,
         scale_grad_by_freq=False, sparse=False, _weight=None, _freeze=False, device=None,
@@ -48,12 +53,6 @@ class Embedding(Module):
                 )
             self.weight = Parameter(_weight, requires_grad=not _freeze)
 
-    def reset_parameters(self):
-        "Draw the first values anew."
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad(): self.weight[self.padding_idx].fill_(0)
-
     def forward(self, input):
         return F.embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
@@ -62,7 +61,13 @@ class Embedding(Module):
 
 # %% ../../../nbs/nn/modules/12_sparse.ipynb #9d75e412
 class _FromTable:
-    "Another start, and the words for print."
+    "The first values, another start, and the words for print."
+
+    def reset_parameters(self):
+        "Draw the first values anew."
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad(): self.weight[self.padding_idx].fill_(0)
 
     @classmethod
     def from_pretrained(

@@ -6,58 +6,40 @@
 __all__ = ['Upsample', 'UpsamplingNearest2d', 'UpsamplingBilinear2d']
 
 # %% ../../../nbs/nn/modules/18_upsampling.ipynb #mf180002
-from functools import partial
-
 from .. import functional as F
-from .declared import module_of
-
-# %% ../../../nbs/nn/modules/18_upsampling.ipynb #mf180100
-_module = partial(module_of, __name__)
+from .module import Module
 
 # %% ../../../nbs/nn/modules/18_upsampling.ipynb #635b0ff3
-def _upsample_shown(self):
-    out = (
-        f'scale_factor={self.scale_factor!r}'
-        if self.scale_factor is not None
-        else f'size={self.size!r}'
-    )
-    return out + f', mode={self.mode!r}'
+class Upsample(Module):
+    """Images of another size: `size`, or the old one times `scale_factor`. See `interpolate` for
+    the modes.
+    """
 
-def _upsample_check(self):
-    self.name = type(self).__name__
-    if isinstance(self.scale_factor, tuple):
-        self.scale_factor = tuple(float(f) for f in self.scale_factor)
-    elif self.scale_factor:
-        self.scale_factor = float(self.scale_factor)
-    else:
-        self.scale_factor = None
+    __constants__ = [
+        'size', 'scale_factor', 'mode', 'align_corners', 'name', 'recompute_scale_factor',
+    ]
+
+    def __init__(
+        self, size=None, scale_factor=None, mode='nearest', align_corners=None,
+        recompute_scale_factor=None,
+    ):
+        super().__init__()
+        self.name, self.size, self.mode = type(self).__name__, size, mode
+        if isinstance(scale_factor, tuple): self.scale_factor = tuple(map(float, scale_factor))
+        else: self.scale_factor = float(scale_factor) if scale_factor else None
+        self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
+
+    def forward(self, input):
+        return F.interpolate(
+            input, self.size, self.scale_factor, self.mode, self.align_corners,
+            recompute_scale_factor=self.recompute_scale_factor,
+        )
+
+    def extra_repr(self):
+        given = 'size' if self.scale_factor is None else 'scale_factor'
+        return f'{given}={getattr(self, given)!r}, mode={self.mode!r}'
 
 # %% ../../../nbs/nn/modules/18_upsampling.ipynb #d142de30
-Upsample = _module(
-    'Upsample',
-    None,
-    'Images of another size: `size`, or the old one times `scale_factor`. See `interpolate` for the'
-    ' modes.',
-    'size scale_factor mode align_corners recompute_scale_factor',
-    dict(
-        size=None,
-        scale_factor=None,
-        mode='nearest',
-        align_corners=None,
-        recompute_scale_factor=None,
-    ),
-    _upsample_shown,
-    _upsample_check,
-    lambda self, input: F.interpolate(
-        input,
-        self.size,
-        self.scale_factor,
-        self.mode,
-        self.align_corners,
-        recompute_scale_factor=self.recompute_scale_factor,
-    ),
-)
-
 class UpsamplingNearest2d(Upsample):
     "`Upsample` with mode 'nearest'."
 
@@ -69,5 +51,3 @@ class UpsamplingBilinear2d(Upsample):
 
     def __init__(self, size=None, scale_factor=None):
         super().__init__(size, scale_factor, mode='bilinear', align_corners=True)
-
-

@@ -687,3 +687,24 @@ def test_what_was_taken_is_missed_before_what_was_freed():
 @pytest.mark.parametrize("shape", ["", "3", "2, 0, 3"])
 def test_dimensions_of_dense_tensors(shape, ask):
     alike(f"A({shape}).{ask}()")
+
+
+OWN = "class Own(torch.Tensor): pass"
+ASKED = "class Own(torch.Tensor): __torch_function__ = classmethod(lambda cls, f, types, args=(), kwargs=None: super(Own, cls).__torch_function__(f, types, args, kwargs or {}))"
+
+
+@pytest.mark.parametrize("kind", [OWN, ASKED], ids=["own", "asked"])
+@pytest.mark.parametrize("write", ["q.mul_(2)", "b.mul_(2)", "c.mul_(2)", "with torch.no_grad(): q.mul_(2)", "q.register_hook(lambda g: g * 10)", "q.retain_grad()", "b.requires_grad_(False)", "q.detach_()", "q.requires_grad_(False)"])
+@pytest.mark.parametrize("given", ["a", "a * 2", "(a * 2)[:1]", "a.detach()"])
+def test_tensors_of_another_class_are_views(given, write, kind):
+    agree(kind, f"a = {VECTOR}", f"b = {given}", "q = b.as_subclass(Own)", "c = q.view(-1)", "d = q * 3", write, "e = (q._is_view(), q._base is b, d._is_view(), d.grad_fn.name())", "(b * 1).sum().backward(retain_graph=True)", "(q * 2 + c + d).sum().backward()", "f = q.grad")
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()"])
+def test_tensors_of_another_class_made_in_a_mode(mode):
+    agree(OWN, f"a = {VECTOR}", f"with {mode}: b = a.as_subclass(Own)", "(b * 2).sum().backward()", "c = (b._is_view(), b.is_inference(), b.grad)")
+
+
+@pytest.mark.parametrize("call", ["vmap(lambda v: v.as_subclass(Own) * 2)(a)", "func.grad(lambda v: (v.as_subclass(Own) * v).sum())(a)", "func.jvp(lambda v: (v.as_subclass(Own) * v).sum(), (a,), (a,))[1]", "func.jacrev(lambda v: v.as_subclass(Own).sin())(a)"])
+def test_another_class_inside_transforms(call):
+    agree(OWN, f"a = {VECTOR}.detach()", f"b = torch.{call}.tolist()")

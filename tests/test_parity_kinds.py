@@ -708,3 +708,49 @@ def test_tensors_of_another_class_made_in_a_mode(mode):
 @pytest.mark.parametrize("call", ["vmap(lambda v: v.as_subclass(Own) * 2)(a)", "func.grad(lambda v: (v.as_subclass(Own) * v).sum())(a)", "func.jvp(lambda v: (v.as_subclass(Own) * v).sum(), (a,), (a,))[1]", "func.jacrev(lambda v: v.as_subclass(Own).sin())(a)"])
 def test_another_class_inside_transforms(call):
     agree(OWN, f"a = {VECTOR}.detach()", f"b = torch.{call}.tolist()")
+
+
+RETURNED = """
+class Returned(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y): return x
+    @staticmethod
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g): return g, g
+"""
+UNRETURNED = """
+class Unreturned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_dirty(y)
+        return x * 2
+"""
+GRADED = """
+class Graded(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        v = x.detach().requires_grad_()
+        with torch.enable_grad(): return torch.autograd.grad((v ** 3).sum(), v)[0]
+    @staticmethod
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g): return g * ctx.saved_tensors[0] * 6
+"""
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()"])
+@pytest.mark.parametrize("given", ["a, b", "b, a", "b, b"])
+def test_inputs_saved_and_returned_as_they_are(given, mode):
+    agree(RETURNED, f"a = {VECTOR}", "b = a.detach()", f"with {mode}: c = Returned.apply({given})", "d = c.is_inference()")
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.enable_grad()"])
+@pytest.mark.parametrize("given", ["a, b", "b, a", "b, b"])
+def test_versions_of_what_is_marked_and_not_returned(given, mode):
+    agree(UNRETURNED, f"a = {VECTOR}", "b = a.detach().clone()", f"with {mode}: c = Unreturned.apply({given})", "d = (a._version, b._version)")
+
+
+@pytest.mark.parametrize("call", ["grad(lambda v: Graded.apply(v).sum())(b)", "grad(lambda u: grad(lambda v: Graded.apply(v).sum())(u).sum())(b)", "vjp(Graded.apply, b)[1](b)[0]", "vjp(Graded.apply, b)[0]"])
+def test_gradients_inside_the_forward_of_a_function(call):
+    agree(GRADED, f"a = {VECTOR}", "b = a.detach()", "vjp, grad = torch.func.vjp, torch.func.grad", f"c = {call}.tolist()")

@@ -754,3 +754,20 @@ def test_versions_of_what_is_marked_and_not_returned(given, mode):
 @pytest.mark.parametrize("call", ["grad(lambda v: Graded.apply(v).sum())(b)", "grad(lambda u: grad(lambda v: Graded.apply(v).sum())(u).sum())(b)", "vjp(Graded.apply, b)[1](b)[0]", "vjp(Graded.apply, b)[0]"])
 def test_gradients_inside_the_forward_of_a_function(call):
     agree(GRADED, f"a = {VECTOR}", "b = a.detach()", "vjp, grad = torch.func.vjp, torch.func.grad", f"c = {call}.tolist()")
+
+
+@pytest.mark.parametrize("call", ["x.requires_grad_()", "torch.nn.Parameter(x)", "setattr(x, 'data', torch.ones(2))", "torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)", "torch.nn.Linear(2, 2)(x)"])
+def test_questions_of_the_library_itself_are_told_to_nobody(call):
+    told = []
+    for library in (torch, ours):
+        names = []
+
+        def asked(cls, f, types, args=(), kwargs=None):
+            names.append(f.__name__)
+            return super(own, cls).__torch_function__(f, types, args, kwargs or {})
+
+        own = type("Own", (library.Tensor,), {"__torch_function__": classmethod(asked)})
+        x = library.ones(2).as_subclass(own)
+        eval(call, {"torch": library, "x": x})
+        told.append(names)
+    assert set(told[1]) <= set(told[0])

@@ -26,6 +26,7 @@ from autograd_nb.graph.node import (
     NEW_KINDS, Node, OutputEdge, TensorBase, WRAPPERS, renumber, tensor_like, tensor_of, wire_node
 )
 from ..layers.anomaly import remember
+from ..layers.inference import is_inference
 from ..layers.observers import Applied
 from ..layers.saved import Packed, SavedTensor, restored
 from ..layers.source_lines import caller
@@ -847,7 +848,7 @@ def _keep(returned):
             )
         passed = id(t) in returned.inputs and id(t) not in returned.dirty
         mine = id(t) in numbers and not passed
-        if not mine and t.is_inference():
+        if not mine and is_inference(t):
             raise inference_error(t, ctx._forward_cls.__name__)
         edge = (numbers[id(t)] if ctx.produced[numbers[id(t)]][2] else None) if mine else t._node
         kept.append((t._array if saving is None else Packed(t, saving, ctx), edge, weakref.ref(t)))

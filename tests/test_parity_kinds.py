@@ -771,3 +771,10 @@ def test_questions_of_the_library_itself_are_told_to_nobody(call):
         eval(call, {"torch": library, "x": x})
         told.append(names)
     assert set(told[1]) <= set(told[0])
+
+
+@pytest.mark.parametrize("kind", [OWN, ASKED, "class Own(torch.Tensor): __torch_function__ = torch._C._disabled_torch_function_impl"], ids=["own", "asked", "disabled"])
+@pytest.mark.parametrize("given", ["a.as_subclass(Own)", "a.detach().as_subclass(Own)", "a.detach().as_subclass(Own).requires_grad_()"])
+@pytest.mark.parametrize("use", ["Same.apply(b)", "Seen.apply(b)", "Twice.apply(b)", "m(b)"])
+def test_classes_of_what_custom_functions_return(use, given, kind):
+    agree(kind, "m = torch.nn.ReLU()", "h = m.register_full_backward_hook(lambda *given: None)", f"a = {VECTOR}", f"b = {given}", f"c = {use}", "d = type(c).__name__", "with torch.no_grad(): e = Same.apply(b)", "f = type(e).__name__", "c.sum().backward()")

@@ -32,6 +32,8 @@ from ..layers.saved import Packed, SavedTensor, restored
 from ..layers.source_lines import caller
 from ..layers.versions import JOURNAL
 from ..layers.views import VIEWS, refuse_stale
+from ..functions.layouts import in_class
+from ..overrides import has_torch_function_unary
 from ..tensor import Tensor, rebase, refuse_write, view_meta
 from ..transforms import at, innermost, recorded, transforming
 
@@ -816,6 +818,7 @@ def _alias(x, view):
     "A new tensor that shares the memory of `x`, as a view of it or not."
     if not view and x.__class__ not in WRAPPERS: return Tensor.detach(x)
     o = tensor_like(x._array)
+    if has_torch_function_unary(x): o = in_class(o, x.__class__)
     if view: o._meta = view_meta(x, o)
     return o
 

@@ -145,7 +145,7 @@ def channels_last_as(input, out):
 
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #e3347f10
 def in_class(self, cls):
-    "A tensor of the class `cls` that is, to the graph, the same as `self`, which nobody else holds."
+    "A tensor of the class `cls` that takes the place of `self`, which nobody else holds."
     out = TensorBase.__new__(cls)
     if bits_of(self) != PLAIN: self = _op['clone'](self)
     out._array, out._node, out._meta = self._array, self._node, self._meta

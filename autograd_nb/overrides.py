@@ -27,7 +27,7 @@ from .graph.node import TensorBase
 
 from .graph.node import bind
 from .graph.op import REGISTRY, Op
-from .functions.layouts import _as_subclass, empty_strided
+from .functions.layouts import _as_subclass, empty_strided, in_class
 from .ops import overload_of
 from .tensor import Tensor
 from .layers.needed import Needed
@@ -139,7 +139,7 @@ Tensor.__init_subclass__ = classmethod(_init_subclass)
 
 # %% ../nbs/tensor/10_overrides.ipynb #91726335
 Tensor._make_subclass = staticmethod(
-    lambda cls, data, require_grad=False, **_: _as_subclass(data.detach(), cls).requires_grad_(
+    lambda cls, data, require_grad=False, **_: in_class(data.detach(), cls).requires_grad_(
         require_grad
     )
 )
@@ -174,7 +174,7 @@ def _make_wrapper_subclass(
         strides = [math.prod(max(n, 1) for n in size[i + 1 :]) for i in range(len(size))]
     made = empty_strided(size, strides, dtype=dtype, device=device)
     if isinstance(made._array, np.ndarray): made._array = made._array.view(_Elsewhere)
-    return _as_subclass(made, cls).requires_grad_(requires_grad)
+    return in_class(made, cls).requires_grad_(requires_grad)
 
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
 
@@ -373,7 +373,7 @@ def _computed(op, args, statics):
             )
         if result is not NotImplemented:
             # a result is never one of the arguments
-            unlike = lambda r: _as_subclass(r, type(r)) if any(r is a for a in args) else r
+            unlike = lambda r: in_class(r, type(r)) if any(r is a for a in args) else r
             return unlike(result) if op.outputs == 1 else [unlike(r) for r in result]
     if kinds:
         raise TypeError(

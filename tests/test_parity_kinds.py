@@ -687,3 +687,97 @@ def test_what_was_taken_is_missed_before_what_was_freed():
 @pytest.mark.parametrize("shape", ["", "3", "2, 0, 3"])
 def test_dimensions_of_dense_tensors(shape, ask):
     alike(f"A({shape}).{ask}()")
+
+
+OWN = "class Own(torch.Tensor): pass"
+ASKED = "class Own(torch.Tensor): __torch_function__ = classmethod(lambda cls, f, types, args=(), kwargs=None: super(Own, cls).__torch_function__(f, types, args, kwargs or {}))"
+
+
+@pytest.mark.parametrize("kind", [OWN, ASKED], ids=["own", "asked"])
+@pytest.mark.parametrize("write", ["q.mul_(2)", "b.mul_(2)", "c.mul_(2)", "with torch.no_grad(): q.mul_(2)", "q.register_hook(lambda g: g * 10)", "q.retain_grad()", "b.requires_grad_(False)", "q.detach_()", "q.requires_grad_(False)"])
+@pytest.mark.parametrize("given", ["a", "a * 2", "(a * 2)[:1]", "a.detach()"])
+def test_tensors_of_another_class_are_views(given, write, kind):
+    agree(kind, f"a = {VECTOR}", f"b = {given}", "q = b.as_subclass(Own)", "c = q.view(-1)", "d = q * 3", write, "e = (q._is_view(), q._base is b, d._is_view(), d.grad_fn.name())", "(b * 1).sum().backward(retain_graph=True)", "(q * 2 + c + d).sum().backward()", "f = q.grad")
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()"])
+def test_tensors_of_another_class_made_in_a_mode(mode):
+    agree(OWN, f"a = {VECTOR}", f"with {mode}: b = a.as_subclass(Own)", "(b * 2).sum().backward()", "c = (b._is_view(), b.is_inference(), b.grad)")
+
+
+@pytest.mark.parametrize("call", ["vmap(lambda v: v.as_subclass(Own) * 2)(a)", "func.grad(lambda v: (v.as_subclass(Own) * v).sum())(a)", "func.jvp(lambda v: (v.as_subclass(Own) * v).sum(), (a,), (a,))[1]", "func.jacrev(lambda v: v.as_subclass(Own).sin())(a)"])
+def test_another_class_inside_transforms(call):
+    agree(OWN, f"a = {VECTOR}.detach()", f"b = torch.{call}.tolist()")
+
+
+RETURNED = """
+class Returned(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y): return x
+    @staticmethod
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g): return g, g
+"""
+UNRETURNED = """
+class Unreturned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_dirty(y)
+        return x * 2
+"""
+GRADED = """
+class Graded(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        v = x.detach().requires_grad_()
+        with torch.enable_grad(): return torch.autograd.grad((v ** 3).sum(), v)[0]
+    @staticmethod
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g): return g * ctx.saved_tensors[0] * 6
+"""
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()"])
+@pytest.mark.parametrize("given", ["a, b", "b, a", "b, b"])
+def test_inputs_saved_and_returned_as_they_are(given, mode):
+    agree(RETURNED, f"a = {VECTOR}", "b = a.detach()", f"with {mode}: c = Returned.apply({given})", "d = c.is_inference()")
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.enable_grad()"])
+@pytest.mark.parametrize("given", ["a, b", "b, a", "b, b"])
+def test_versions_of_what_is_marked_and_not_returned(given, mode):
+    agree(UNRETURNED, f"a = {VECTOR}", "b = a.detach().clone()", f"with {mode}: c = Unreturned.apply({given})", "d = (a._version, b._version)")
+
+
+@pytest.mark.parametrize("call", ["grad(lambda v: Graded.apply(v).sum())(b)", "grad(lambda u: grad(lambda v: Graded.apply(v).sum())(u).sum())(b)", "vjp(Graded.apply, b)[1](b)[0]", "vjp(Graded.apply, b)[0]"])
+def test_gradients_inside_the_forward_of_a_function(call):
+    agree(GRADED, f"a = {VECTOR}", "b = a.detach()", "vjp, grad = torch.func.vjp, torch.func.grad", f"c = {call}.tolist()")
+
+
+@pytest.mark.parametrize("call", ["x.requires_grad_()", "torch.nn.Parameter(x)", "setattr(x, 'data', torch.ones(2))", "torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)", "torch.nn.Linear(2, 2)(x)"])
+def test_questions_of_the_library_itself_are_told_to_nobody(call):
+    assert set(told_of(ours, call)) <= set(told_of(torch, call))
+
+
+def told_of(library, call):
+    "The names of what `call` tells the class of the tensor x."
+    names = []
+
+    def asked(cls, f, types, args=(), kwargs=None):
+        names.append(f.__name__)
+        return super(own, cls).__torch_function__(f, types, args, kwargs or {})
+
+    own = type("Own", (library.Tensor,), {"__torch_function__": classmethod(asked)})
+    x = library.ones(2).as_subclass(own)
+    names.clear()
+    eval(call, {"torch": library, "x": x})
+    return names
+
+
+@pytest.mark.parametrize("kind", [OWN, ASKED, "class Own(torch.Tensor): __torch_function__ = torch._C._disabled_torch_function_impl"], ids=["own", "asked", "disabled"])
+@pytest.mark.parametrize("given", ["a.as_subclass(Own)", "a.detach().as_subclass(Own)", "a.detach().as_subclass(Own).requires_grad_()"])
+@pytest.mark.parametrize("use", ["Same.apply(b)", "Seen.apply(b)", "Twice.apply(b)", "m(b)"])
+def test_classes_of_what_custom_functions_return(use, given, kind):
+    agree(kind, "m = torch.nn.ReLU()", "h = m.register_full_backward_hook(lambda *given: None)", f"a = {VECTOR}", f"b = {given}", f"c = {use}", "d = type(c).__name__", "with torch.no_grad(): e = Same.apply(b)", "f = type(e).__name__", "c.sum().backward()")

@@ -26,13 +26,16 @@ from autograd_nb.graph.node import (
     NEW_KINDS, Node, OutputEdge, TensorBase, WRAPPERS, renumber, tensor_like, tensor_of, wire_node
 )
 from ..layers.anomaly import remember
+from ..layers.inference import is_inference
 from ..layers.observers import Applied
 from ..layers.saved import Packed, SavedTensor, restored
 from ..layers.source_lines import caller
 from ..layers.versions import JOURNAL
 from ..layers.views import VIEWS, refuse_stale
+from ..functions.layouts import in_class
+from ..overrides import has_torch_function_unary
 from ..tensor import Tensor, rebase, refuse_write, view_meta
-from ..transforms import at, recorded, transforming
+from ..transforms import at, innermost, recorded, transforming
 
 # %% ../../nbs/autograd/02_function.ipynb #8c353881
 class FunctionCtx:
@@ -650,13 +653,19 @@ def setup_error():
     )
 
 # %% ../../nbs/autograd/02_function.ipynb #dde7568b
+def _forward(cls, args, kwargs):
+    "What `forward` returns, below the transforms at work if they have wrapped none of `args`."
+    levels = LOCAL.modes.transforms
+    if not levels or innermost(args) is not None: return cls.forward(*args, **kwargs)
+    with levels[0].below(): return cls.forward(*args, **kwargs)
+
 def call_forward(cls, ctx, args, kwargs):
     "What `forward` returns, after `setup_context` if there is one; nothing of it is recorded."
     before = LOCAL.modes.record(False)
     try:
         if not _is_setup_context_defined(cls.setup_context):
             return cls.forward(ctx.ctx, *args, **kwargs)
-        output = cls.forward(*args, **kwargs)
+        output = _forward(cls, args, kwargs)
         cls.setup_context(ctx.ctx, tuple(args), output)
         return output
     finally:
@@ -749,16 +758,15 @@ def _produce(ctx, outputs, fixed, recording=True):
 def _note_writes(returned):
     "Record that `forward` changed tensors in place; raises RuntimeError where it must not."
     outputs, dirty, recording = returned.outputs, returned.dirty, returned.recording
+    name = returned.ctx._forward_cls.__name__
+    for t in {id(t): t for t in returned.ctx.wish('dirty_tensors')}.values():
+        JOURNAL.bump(t._array, name, None if t._meta is None else t._meta.version)
     if any(t not in {id(o) for o in outputs} for t in dirty):
         raise RuntimeError(
             'Some elements marked as dirty during the forward method were not returned as output.'
             ' The inputs that are modified inplace must all be outputs of the Function.'
         )
-    name = returned.ctx._forward_cls.__name__
-    written = list({id(o): o for o in outputs if id(o) in dirty}.values())
-    for o in written:
-        JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
-    for o in written:
+    for o in {id(o): o for o in outputs if id(o) in dirty}.values():
         passed = id(o) in returned.inputs
         if recording and o._base is not None and passed and len(outputs) > 1:
             raise RuntimeError(
@@ -794,20 +802,23 @@ _AS_IS = (
 
 def _input_returned(ctx, o, written, differentiable, recording):
     "What stands for the input `o` among the outputs."
+    as_view = differentiable or not o.requires_grad
     if (
-        not written
+        as_view
+        and not written
         and _is_setup_context_defined(ctx._forward_cls.setup_context)
         and any(t is o for name in ('to_save', 'saved_for_forward') for t in ctx.wish(name))
     ):
         raise RuntimeError(_AS_IS)
     if written and not recording:
         return o.detach() if LOCAL.modes.no_record and o.requires_grad else o
-    return _alias(o, differentiable or not o.requires_grad)
+    return _alias(o, as_view)
 
 def _alias(x, view):
     "A new tensor that shares the memory of `x`, as a view of it or not."
     if not view and x.__class__ not in WRAPPERS: return Tensor.detach(x)
     o = tensor_like(x._array)
+    if has_torch_function_unary(x): o = in_class(o, x.__class__)
     if view: o._meta = view_meta(x, o)
     return o
 
@@ -840,7 +851,7 @@ def _keep(returned):
             )
         passed = id(t) in returned.inputs and id(t) not in returned.dirty
         mine = id(t) in numbers and not passed
-        if not mine and t.is_inference():
+        if not mine and is_inference(t):
             raise inference_error(t, ctx._forward_cls.__name__)
         edge = (numbers[id(t)] if ctx.produced[numbers[id(t)]][2] else None) if mine else t._node
         kept.append((t._array if saving is None else Packed(t, saving, ctx), edge, weakref.ref(t)))

@@ -19,6 +19,7 @@ from autograd_nb.autograd.function import (
     call_forward, generated, new_context, setup_error, wire
 )
 from ..graph.modes import LOCAL
+from ..layers.inference import is_inference
 from ..graph.node import OutputEdge, TensorBase, WRAPPERS, bind, tensor_of
 from ..graph.pytree import broadcast_prefix, tree_flatten, tree_unflatten
 from ..transforms import Batch, as_given, at, batched, recorded
@@ -149,7 +150,7 @@ def _need_shape_of(output, tangent):
 
 def _version(t):
     "How often the tangent `t` was written to, where that can be told."
-    if not isinstance(t, TensorBase) or t.__class__ in WRAPPERS or t.is_inference(): return None
+    if not isinstance(t, TensorBase) or t.__class__ in WRAPPERS or is_inference(t): return None
     return t._version
 
 def _sharing(o, args):

@@ -9,7 +9,7 @@ __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer', 'UninitializedTensorM
 # %% ../../nbs/nn/01_parameter.ipynb #14feabd2
 from ..creation import zeros
 from ..layers.conjugate_views import BITS
-from ..layers.inference import inference_extras
+from ..layers.inference import inference_extras, is_inference
 from ..graph.node import TensorBase, WRAPPERS
 from ..overrides import disabled
 from ..tensor import Tensor
@@ -22,7 +22,7 @@ def around(cls, data):
     self._array, self._node, self._meta = (
         data._array,
         None,
-        inference_extras() if data.is_inference() else None,
+        inference_extras() if is_inference(data) else None,
     )
     if data._meta is not None and self._meta is None:
         # views of this memory, if there are any, have to hear of writes
@@ -52,7 +52,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
     def __new__(cls, data=None, requires_grad=True):
         self = _made(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))
         if requires_grad:
-            if not (self.is_floating_point() or self.is_complex()):
+            if not (self.dtype.is_floating_point or self.dtype.is_complex):
                 raise RuntimeError(
                     'Only Tensors of floating point and complex dtype can require gradients. This'
                     f' one is {self.dtype!r}: convert it first, with x.float(), or pass'

@@ -17,7 +17,7 @@ from ..graph.node import AccumulateGrad, TensorBase, tensor_of
 from ..layers.conjugate_views import bits_of, showing, take_memory
 from ..layers.extras import TensorExtras, kin_with
 from ..graph.op import REGISTRY
-from ..layers.inference import inference_extras
+from ..layers.inference import inference_extras, is_inference
 from ..layers.replay import start_escapes
 from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL
@@ -104,7 +104,7 @@ class Data:
         JOURNAL.share_record(self._memory, value._memory)
         take_memory(self, value)
         JOURNAL.moves(self)
-        if value.is_inference(): self._meta = inference_extras()
+        if is_inference(value): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
         note_shape(self)

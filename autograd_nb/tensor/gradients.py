@@ -28,7 +28,7 @@ from autograd_nb.graph.node import (
 from ..layers.conjugate_views import bits_of, turned
 from ..layers.extras import GradBox, extras_of, kin_with
 from ..layers.hooks import LeafHooks, attach, hooks_of
-from ..layers.inference import LEAVES
+from ..layers.inference import LEAVES, is_inference
 from ..layers.versions import JOURNAL
 from .backward import backward
 from .views import StaleView, _LEAVES, _follow, lose_views
@@ -61,7 +61,7 @@ def _become_leaf(x):
     # its views will have a history that its base has not, nor those who share its memory
     if meta.base is not None: extras_of(meta.base).cut = True
     for root in () if meta.kin is None else [r() for r in meta.kin]:
-        if root is None or root.is_inference(): continue
+        if root is None or is_inference(root): continue
         known = extras_of(root)
         known.kin = kin_with(x, known.kin)
 

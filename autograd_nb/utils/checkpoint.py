@@ -26,6 +26,7 @@ from ..layers.dispatch import Computing
 from ..layers.observers import observe
 from ..layers.versions import JOURNAL
 from ..graph.node import AccumulateGrad, TensorBase, renumber, tensor_like
+from ..layers.inference import inferred
 from ..layers.saved import Packed
 from ..layers.source_lines import caller, locate
 from ..graph.errors import inference_error, stale_error
@@ -510,7 +511,7 @@ def checkpoint(
         )
     first, second = context_fn()
     if not LOCAL.modes.grad: return function(*args, **kwargs)
-    if any(isinstance(a, TensorBase) and a.is_inference() for a in args): raise inference_error()
+    if inferred(*args): raise inference_error()
     again, early = _as_now(second, preserve), early_stop if early is None else early
     check = _CHECKS[determinism_check]
     region = _Region(function, args, kwargs, again, early, check, complain)

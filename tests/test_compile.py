@@ -666,7 +666,7 @@ REFUSED = {
     "one of its arguments": lambda x: x.requires_grad_() * 2,
     "depends on the numbers": lambda x: x[x > 0],
     "returns Normal": lambda x: torch.distributions.Normal(x, 1.0),
-    "it uses manual_seed": lambda x: torch.manual_seed(3) and x + torch.rand(2),
+    "it uses seed": lambda x: torch.seed() and x + torch.rand(2),
     "it changes a mode": lambda x: torch.set_grad_enabled(False) and None or x * 2,
     "iterator": lambda x: x * next(ITEMS),
     "it changes what it depends on": noted,
@@ -1418,3 +1418,65 @@ def test_backward_through_recurrent_layers_alone(kind):
 
     for _ in range(5): step()
     assert replayed(step), step.explain()
+
+
+# Random numbers that the function seeds ------------------------------------------------------------------------------
+
+
+def seeds_the_default(x):
+    torch.manual_seed(3)
+    return x + torch.rand(2) + torch.randn(2)
+
+
+def seeds_between(x):
+    y = x + torch.rand(2)
+    torch.manual_seed(4)
+    return y * torch.rand(2)
+
+
+def makes_a_generator(x):
+    return x + torch.rand(2, generator=torch.Generator().manual_seed(5)) * torch.rand(2)
+
+
+def makes_two_generators(x):
+    g, h = torch.Generator(), torch.Generator()
+    h.manual_seed(6)
+    y = torch.rand(2, generator=g) * 2 + torch.rand(2, generator=h)
+    return x + y - torch.randperm(4, generator=g)[:2] + torch.multinomial(torch.ones(4), 2, generator=h)
+
+
+SEEDING = [seeds_the_default, seeds_between, makes_a_generator, makes_two_generators]
+
+
+@pytest.mark.parametrize("f", SEEDING, ids=lambda f: f.__name__)
+def test_random_numbers_that_are_seeded(f):
+    "The replay seeds as the function does, and leaves the stream where the function leaves it."
+    found = []
+    for run in (f, torch.compile(f)):
+        torch.manual_seed(0)
+        found.append([(run(torch.ones(2)).tolist(), torch.rand(1).item()) for _ in range(7)])
+        if run is not f: assert replayed(run), run.explain()
+    assert found[0] == found[1]
+
+
+SEED = 1
+GENERATOR = torch.Generator()
+
+
+@pytest.mark.parametrize("f", [lambda x: torch.manual_seed(SEED) and x + torch.rand(2), lambda x: x + torch.rand(2, generator=torch.Generator().manual_seed(SEED)),
+                               lambda x: x + torch.rand(2, generator=GENERATOR.manual_seed(SEED)), lambda x: x + torch.rand(2, generator=GENERATOR)],
+                         ids=["default", "its own", "outside", "not seeded"])
+def test_seeds_that_change(f):
+    "Another seed, and another generator, are seen; numbers that nobody seeds go on."
+    global SEED, GENERATOR
+    found = []
+    for run in (f, torch.compile(f)):
+        torch.manual_seed(0)
+        SEED, GENERATOR, values = 1, torch.Generator(), []
+        for i in range(16):
+            if i == 5: SEED = 2
+            if i == 9: GENERATOR = torch.Generator().manual_seed(9)
+            if i == 12: SEED = i
+            values.append((run(torch.ones(2)).tolist(), torch.rand(1).item()))
+        found.append(values)
+    assert found[0] == found[1]

@@ -77,7 +77,7 @@ STATELESS = {'math', 'cmath', 'operator', '_operator', 'itertools', '_functools'
 # functions of this package that change what is outside of every tensor, or tell how the graph or
 # memory looks: a replay would do and tell nothing
 TELLING = {
-    'manual_seed', 'manual_seed_all', 'seed', 'set_rng_state', 'get_rng_state', 'fork_rng',
+    'manual_seed_all', 'seed', 'set_rng_state', 'get_rng_state', 'fork_rng',
     'set_default_dtype', 'set_default_device', 'grad_fn', 'next_functions', '_version', 'data_ptr',
     'untyped_storage', 'is_leaf', 'set_num_threads',
 }  # fmt: skip

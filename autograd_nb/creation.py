@@ -859,6 +859,7 @@ def _triangle(inside, dtype, device, requires_grad=False, pin_memory=False):
     return _finish(numbers, requires_grad, _check(dtype, device), pin_memory)
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
+@replayed_as_call
 def manual_seed(seed):
     "Seed the default generator; the numbers that follow are PyTorch's. Returns the generator."
     seed = int(seed)

@@ -666,11 +666,11 @@ REFUSED = {
     "one of its arguments": lambda x: x.requires_grad_() * 2,
     "depends on the numbers": lambda x: x[x > 0],
     "returns Normal": lambda x: torch.distributions.Normal(x, 1.0),
-    "it uses manual_seed": lambda x: torch.manual_seed(3) and x + torch.rand(2),
+    "it uses seed": lambda x: torch.seed() and x + torch.rand(2),
     "it changes a mode": lambda x: torch.set_grad_enabled(False) and None or x * 2,
     "iterator": lambda x: x * next(ITEMS),
     "it changes what it depends on": noted,
-    "the global variable 'RATE'": counted,
+    "'RATE', which was": counted,
 }
 
 
@@ -1159,3 +1159,324 @@ def test_grids_of_pixels_are_constants():
     fast = torch.compile(f)
     for _ in range(4): assert torch.equal(fast(theta), f(theta))
     assert replayed(fast)
+
+
+# What a function keeps from call to call -----------------------------------------------------------------------------
+
+DATA = torch.linspace(-1, 2, 24).reshape(4, 6)
+
+
+def keeps_in_a_closure():
+    w, h = torch.linspace(0.1, 1, 8).reshape(4, 2), torch.linspace(1, 2, 12).reshape(2, 6)
+
+    def step():
+        nonlocal w, h
+        h = h * (w.t() @ DATA.abs()) / (w.t() @ w @ h + 1e-9)
+        w = w * (DATA.abs() @ h.t()) / (w @ h @ h.t() + 1e-9)
+        return torch.norm(DATA - w @ h)
+
+    return step, lambda: w
+
+
+def keeps_in_a_dictionary():
+    state = {"mean": torch.zeros(6), "count": torch.zeros(())}
+
+    def step():
+        state.update(mean=0.9 * state["mean"] + DATA.mean(0), count=state["count"] + 1)
+        return state["mean"].sum() / state["count"]
+
+    return step, lambda: state["mean"]
+
+
+def keeps_new_lists():
+    params = [torch.ones(6, 2), torch.zeros(2)]
+
+    def step():
+        nonlocal params
+        for p in params: p.requires_grad_()
+        loss = (DATA @ params[0] + params[1]).pow(2).mean()
+        grads = torch.autograd.grad(loss, params)
+        params = [(p - 0.1 * g).detach() for p, g in zip(params, grads)]
+        return loss
+
+    return step, lambda: params[0]
+
+
+def keeps_new_leaves():
+    w = torch.ones(6, requires_grad=True)
+
+    def step():
+        nonlocal w
+        loss = (DATA @ w).pow(2).mean()
+        loss.backward()
+        w = (w - 0.1 * w.grad).detach().requires_grad_()
+        return loss
+
+    return step, lambda: w
+
+
+def keeps_the_one_before():
+    a, b = torch.ones(3), torch.full((3,), 2.0)
+
+    def step():
+        nonlocal a, b
+        a, b = b, 2 * b - 0.9 * a
+        return b.sum()
+
+    return step, lambda: a
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.h = nn.GRUCell(6, 3), (torch.zeros(4, 3), None)
+        self.register_buffer("average", torch.zeros(3))
+
+    def forward(self):
+        h = self.cell(DATA, self.h[0])
+        self.h, self.seen = (h.detach(), None), h * 1
+        self.average = 0.9 * self.average + 0.1 * h.detach().mean(0)
+        return h.sum() + self.average.sum()
+
+
+def keeps_in_attributes():
+    torch.manual_seed(0)
+    model = Recurrent()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step():
+        loss = model()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, lambda: model.average
+
+
+STATE = torch.ones(3)
+
+
+def keeps_in_a_global():
+    global STATE
+    STATE = torch.ones(3)
+
+    def step():
+        global STATE
+        STATE = torch.cos(STATE)
+        return STATE.sum()
+
+    return step, lambda: STATE
+
+
+KEEPING = [f for n, f in list(globals().items()) if n.startswith("keeps_")]
+
+
+@pytest.mark.parametrize("make", KEEPING, ids=lambda f: f.__name__)
+def test_what_is_kept(make):
+    "It is an argument and a result of each replay."
+    (plain, now), (step, kept) = make(), make()
+    found = []
+    for run, look in ((plain, now), (torch.compile(step), kept)):
+        global STATE
+        if make is keeps_in_a_global: STATE = torch.ones(3)
+        found.append([(run().item(), look().tolist(), look().requires_grad) for _ in range(9)])
+        if run is not plain: assert replayed(run), run.explain()
+    for (a, b, c), (d, e, f) in zip(*found):
+        np.testing.assert_allclose(a, d, rtol=1e-5)
+        np.testing.assert_allclose(b, e, rtol=1e-5)
+        assert c == f
+
+
+def test_what_is_kept_changes_outside():
+    "Another tensor, one of another shape or dtype, a number, one that is known otherwise, two that are one."
+    known = torch.full((3,), 7.0)
+    changes = {7: lambda: torch.ones(3), 10: lambda: torch.ones(5), 13: lambda: 1.0, 16: lambda: torch.ones(3, dtype=torch.float64),
+               19: lambda: known, 22: lambda: known[:], 25: lambda: known.clone().requires_grad_()}
+
+    def make():
+        state = {"a": torch.zeros(3), "b": torch.ones(3)}
+
+        def step():
+            state["a"] = state["a"] * 0.5 + known.sum() + (state["b"] * torch.ones(3)).sum()
+            return state["a"] * 1
+
+        def change(i):
+            if i in changes: state["a"] = changes[i]()
+            if i == 28: state["a"] = state["b"] = known.clone()
+            if i == 31: known.add_(1)
+            if i == 34: state["b"] = 2
+            if i == 37: state["c"] = 2
+
+        return step, change, state
+
+    found = []
+    for wrap in (lambda f: f, torch.compile):
+        known.fill_(7)
+        step, change, state = make()
+        step, values = wrap(step), []
+        for i in range(42):
+            change(i)
+            values.append((step().tolist(), state["a"].dtype, state["a"].requires_grad))
+        found.append(values)
+    assert found[0] == found[1]
+
+
+def test_what_is_kept_goes_on_elsewhere():
+    "What the caller has taken stays, and writes into what is kept are seen."
+    state = {"h": torch.zeros(2)}
+
+    @torch.compile
+    def step():
+        state["h"] = state["h"] + 1
+        return state["h"].sum()
+
+    seen = []
+    for i in range(8):
+        if i == 6: state["h"].mul_(10)
+        step()
+        seen.append(state["h"])
+    assert replayed(step)
+    assert [h[0].item() for h in seen] == [1, 2, 3, 4, 5, 60, 61, 62]
+
+
+def test_nothing_kept_stays_alive():
+    state = {"h": torch.zeros(1000)}
+
+    @torch.compile
+    def step():
+        state["h"] = state["h"] + 1
+        return state["h"].sum()
+
+    old = []
+    for _ in range(9):
+        old.append(weakref.ref(state["h"]))
+        step()
+    assert replayed(step)
+    gc.collect()
+    assert not any(r() is not None for r in old[4:])
+
+
+def test_numbers_that_change_are_not_kept():
+    "A counter beside what is kept, a container or a tensor that grows, tensors that share memory, attributes."
+    state = {"h": torch.zeros(2), "n": 0}
+
+    def counted():
+        state["n"] += 1
+        state["h"] = state["h"] + state["n"]
+        return state["h"].sum()
+
+    kept = []
+
+    def growing():
+        kept.append(torch.ones(2) * len(kept))
+        return kept[-1].sum()
+
+    def longer():
+        state["h"] = torch.cat([state["h"], torch.ones(1)])
+        return state["h"].sum()
+
+    def shared():
+        state["h"] = torch.ones(2)
+        state["view"] = state["h"][:1]
+        return state["h"].sum()
+
+    def named():
+        h = state["h"] * 1
+        h.scale = getattr(state["h"], "scale", 0) + 1
+        state["h"] = h
+        return h.scale * torch.ones(())
+
+    for f, expected in ((counted, [2.0 * sum(range(1, i + 1)) for i in range(1, 9)]), (growing, [2.0 * i for i in range(8)]), (longer, [2.0 + i for i in range(1, 9)]), (shared, [2.0] * 8), (named, [*range(1, 9)])):
+        state["h"] = torch.full((2,), float(f is longer))
+        fast = torch.compile(f)
+        assert [fast().item() for _ in range(8)] == expected
+        assert not replayed(fast)
+
+
+def test_results_may_be_new_leaves():
+    fast = torch.compile(lambda x: (x * 2).detach().requires_grad_())
+    for _ in range(5):
+        y = fast(torch.ones(3))
+        assert y.is_leaf and y.requires_grad
+        (y * y).sum().backward()
+        assert y.grad.tolist() == [4, 4, 4]
+    assert replayed(fast)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_backward_through_recurrent_layers_alone(kind):
+    "No other node of the graph tells that it has been run."
+    layer = kind(6, 3)
+
+    @torch.compile
+    def step():
+        loss = layer(DATA)[0].sum()
+        layer.zero_grad()
+        loss.backward()
+        return loss
+
+    for _ in range(5): step()
+    assert replayed(step), step.explain()
+
+
+# Random numbers that the function seeds ------------------------------------------------------------------------------
+
+
+def seeds_the_default(x):
+    torch.manual_seed(3)
+    return x + torch.rand(2) + torch.randn(2)
+
+
+def seeds_between(x):
+    y = x + torch.rand(2)
+    torch.manual_seed(4)
+    return y * torch.rand(2)
+
+
+def makes_a_generator(x):
+    return x + torch.rand(2, generator=torch.Generator().manual_seed(5)) * torch.rand(2)
+
+
+def makes_two_generators(x):
+    g, h = torch.Generator(), torch.Generator()
+    h.manual_seed(6)
+    y = torch.rand(2, generator=g) * 2 + torch.rand(2, generator=h)
+    return x + y - torch.randperm(4, generator=g)[:2] + torch.multinomial(torch.ones(4), 2, generator=h)
+
+
+SEEDING = [seeds_the_default, seeds_between, makes_a_generator, makes_two_generators]
+
+
+@pytest.mark.parametrize("f", SEEDING, ids=lambda f: f.__name__)
+def test_random_numbers_that_are_seeded(f):
+    "The replay seeds as the function does, and leaves the stream where the function leaves it."
+    found = []
+    for run in (f, torch.compile(f)):
+        torch.manual_seed(0)
+        found.append([(run(torch.ones(2)).tolist(), torch.rand(1).item()) for _ in range(7)])
+        if run is not f: assert replayed(run), run.explain()
+    assert found[0] == found[1]
+
+
+SEED = 1
+GENERATOR = torch.Generator()
+
+
+@pytest.mark.parametrize("f", [lambda x: torch.manual_seed(SEED) and x + torch.rand(2), lambda x: x + torch.rand(2, generator=torch.Generator().manual_seed(SEED)),
+                               lambda x: x + torch.rand(2, generator=GENERATOR.manual_seed(SEED)), lambda x: x + torch.rand(2, generator=GENERATOR)],
+                         ids=["default", "its own", "outside", "not seeded"])
+def test_seeds_that_change(f):
+    "Another seed, and another generator, are seen; numbers that nobody seeds go on."
+    global SEED, GENERATOR
+    found = []
+    for run in (f, torch.compile(f)):
+        torch.manual_seed(0)
+        SEED, GENERATOR, values = 1, torch.Generator(), []
+        for i in range(16):
+            if i == 5: SEED = 2
+            if i == 9: GENERATOR = torch.Generator().manual_seed(9)
+            if i == 12: SEED = i
+            values.append((run(torch.ones(2)).tolist(), torch.rand(1).item()))
+        found.append(values)
+    assert found[0] == found[1]

@@ -10,6 +10,7 @@ import inspect
 from types import FunctionType, SimpleNamespace
 import numpy as np
 
+from ..arrays.random import Generator
 from ..graph.modes import LOCAL
 from ..graph.node import AccumulateGrad, TensorBase
 from ..graph.pytree import tree_flatten
@@ -76,6 +77,7 @@ def equal(a, b, seen=()):
             and equal(a.__defaults__, b.__defaults__)
             and all(equal(v, w, (*seen, a)) for v, w in zip(closure_of(a), closure_of(b)))
         )
+    if isinstance(a, Generator): return hasattr(a, 'made_by_step') and hasattr(b, 'made_by_step')
     if isinstance(a, (tuple, list)): return len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)

@@ -14,12 +14,14 @@ import weakref
 from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import storage_of
 from .comparing import difference
-from .guards import PACKAGE, TELLING, Reached, Witness, package_of
+from autograd_nb.capturing.guards import (
+    PACKAGE, TELLING, Reached, Witness, fill, held, package_of
+)
 from .joint import JointRecording, Replay
 from .operations import pick_as_many
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import WRAPPERS, AccumulateGrad, TensorBase, added_to
-from ..graph.pytree import tree_flatten
+from ..graph.pytree import tree_flatten, tree_map
 from ..tensor import DEFAULT
 
 # %% ../../nbs/capture/11_compile.ipynb #241da143
@@ -64,6 +66,86 @@ def unfit(tensors):
             return f'an argument is a {t.__class__.__name__}, whose operations may be its own'
     return None
 
+# %% ../../nbs/capture/11_compile.ipynb #d3a04c0c
+class Given(int):
+    "The number of a tensor that is kept on, be it at another place."
+
+def memory_of(t): return id(t._array), id(storage_of(t._array))
+
+def kept_kind(v):
+    "What a recording depends on of a leaf of what is kept."
+    if not isinstance(v, TensorBase): return v.__class__, repr(v)
+    return kind_of(v), v._node.__class__ is AccumulateGrad and v._node.grad is None
+
+# %% ../../nbs/capture/11_compile.ipynb #6e1e9a91
+class State:
+    """What a function keeps from call to call at `places`: tensors, and tuples, lists and
+    dictionaries of them.
+    """
+
+    def __init__(self):
+        self.places, self.kinds, self.count, self.given = [], None, 0, None
+
+    def add(self, places):
+        "More places are known."
+        self.places, self.kinds = [*self.places, *places], None
+
+    def look(self):
+        "What is kept now: its leaves, and what a recording depends on of it."
+        leaves, spec = tree_flatten([held(p) for p in self.places])
+        return leaves, [spec, *[kept_kind(v) for v in leaves]]
+
+    def fits(self, tensors, ids):
+        """Whether other tensors of the recorded kinds are kept, without attributes, in memory of
+        their own: apart from `tensors`, and from `ids`.
+        """
+        if not self.places: return True
+        leaves, kinds = self.look()
+        if self.kinds not in (None, kinds): return False
+        taken = set(ids).union(*map(memory_of, tensors))
+        for t in leaves:
+            if not isinstance(t, TensorBase): continue
+            if t.__dict__ or not taken.isdisjoint(memory_of(t)): return False
+            taken.update(memory_of(t))
+        return True
+
+# %% ../../nbs/capture/11_compile.ipynb #89f735ac
+@added_to(State)
+def tensors(self):
+    "The tensors that are kept now."
+    if not self.places: return []
+    leaves, self.kinds = self.look()
+    self.given = [v for v in leaves if isinstance(v, TensorBase)]
+    self.count = len(self.given)
+    return self.given
+
+@added_to(State)
+def returned_by(self, step):
+    "The step, with what it keeps as another result."
+    if not self.places: return step
+
+    def with_kept(*args, **kwargs):
+        result = step(*args, **kwargs)
+        numbers = {id(t): Given(i) for i, t in enumerate(self.given)}
+        return result, tree_map(lambda v: numbers.get(id(v), v), [held(p) for p in self.places])
+
+    return with_kept
+
+@added_to(State)
+def ended(self, result):
+    "The result of a step, from that of `returned_by`."
+    if self.given is None: return result
+    self.given = None
+    return result[0]
+
+@added_to(State)
+def put(self, kept):
+    "After a call: what is kept for the next."
+    given = self.given
+    kept = tree_map(lambda v: given[v] if v.__class__ is Given else v, kept)
+    self.given = None
+    for p, v in zip(self.places, kept): fill(p, v)
+
 # %% ../../nbs/capture/11_compile.ipynb #307fde18
 class Known:
     "What is known of a function for one kind of arguments, as long as its surroundings stay."
@@ -71,45 +153,72 @@ class Known:
     def __init__(self, roots, key):
         self.roots, self.key = roots, key
         self.first = self.replay = self.reached = self.reason = None
-        self.tries, self.masks = 0, []
+        self.tries, self.masks, self.state, self.early = 0, [], State(), True
 
     def fits(self, tensors):
         "Whether this can be used for a call with these tensors."
         reached = self.reached
         if not (reached.holds() and pick_as_many(self.masks)): return False
+        if not self.state.fits(tensors, self.ids): return False
         if self.apart: return True
         return not any([id(t._array) in self.ids for t in tensors])
 
     def watch(self, reached, tensors):
         "From now on, this fits as long as all that was reached stays."
         self.reached = reached
-        self.ids = {id(t._array) for t in reached.tensors}
+        self.ids = {i for t in reached.tensors for i in memory_of(t)}
         self.apart = not tensors
         if any(id(t._array) in self.ids for t in tensors):
             self.refuse('an argument is a tensor that the function also knows otherwise')
+        arguments = tensors[: len(tensors) - self.state.count]
+        if not self.state.fits(arguments, self.ids):
+            self.refuse(
+                'what it keeps is of another kind each time, shares memory, or has attributes'
+            )
 
     def refuse(self, reason):
         if self.reason is None: self.reason = reason
 
-    def record(self, step, args, kwargs, tensors):
-        "Carry the function out and write it down. Gives its result."
-        before = self.reached
-        with Witness() as witness: recording = JointRecording(step, args, kwargs, tensors)
-        result = recording.hand_over()
-        self.refuse(recording.problem or witness.problem)
-        if before is not None and not before.holds():
-            self.refuse(f'it changes what it depends on: {before.changed()}')
-        if kinds_of(args, kwargs)[0] != self.key: self.refuse('it changes one of its arguments')
-        if self.reason is None: self.examine(recording, witness, tensors)
-        if self.reason is None: self.take(recording)
-        return result
+# %% ../../nbs/capture/11_compile.ipynb #237adfb2
+@added_to(Known)
+def record(self, step, args, kwargs, tensors):
+    "Carry the function out and write it down. Gives its result."
+    before, tensors = self.reached, [*tensors, *self.state.tensors()]
+    step = self.state.returned_by(step)
+    with Witness() as witness: recording = JointRecording(step, args, kwargs, tensors)
+    result = self.state.ended(recording.hand_over())
+    self.refuse(witness.problem)
+    kept = before is not None and not before.holds()
+    if kept: self.keep(before)
+    else: self.refuse(recording.problem)
+    if kinds_of(args, kwargs)[0] != self.key: self.refuse('it changes one of its arguments')
+    if self.reason is None: self.examine(recording, witness, tensors)
+    if kept: self.first = None
+    elif self.reason is None: self.take(recording)
+    return result
+
+@added_to(Known)
+def keep(self, before):
+    "A call has changed what was there `before`: tensors that are kept for the next, or more."
+    places = before.replaced()
+    if not places: self.refuse(f'it changes what it depends on: {before.changed()}')
+    self.state.add(places)
+    self.early = True
+
+@added_to(Known)
+def run(self, tensors):
+    "A replay."
+    if not self.state.places: return self.replay(tensors)
+    result, kept = self.replay([*tensors, *self.state.tensors()])
+    self.state.put(kept)
+    return result
 
 # %% ../../nbs/capture/11_compile.ipynb #da8cf20f
 class Examined(Known):
     "A recording that is looked at closely."
 
     def examine(self, recording, witness, tensors):
-        reached = Reached(witness.codes, self.roots, recording.passes)
+        reached = Reached(witness.codes, self.roots, recording.passes, self.state.places)
         self.refuse(reached.problem)
         if self.reason is not None: return
         telling = sorted(TELLING & reached.words)
@@ -124,7 +233,9 @@ class Examined(Known):
             # another tensor around the array of one that we know, as custom functions are given
             if id(t._array) in self.ids: reached.built_in.add(id(storage_of(t._array)))
             else: unknown.append(t)
-        for t in unknown:
+        # the next call will tell whether others have come to their places
+        early, self.early = self.early, False
+        for t in () if early else unknown:
             self.refuse(
                 f'it uses a tensor of shape {tuple(t._array.shape)} that is made or kept where it'
                 ' cannot be watched'
@@ -216,7 +327,7 @@ def with_known(self, known, key, args, kwargs, tensors):
     # another thread is at it at this moment, or the function calls itself
     if not lock.acquire(False): return self.step(*args, **kwargs)
     try:
-        if replay is not None: return replay(tensors)
+        if replay is not None: return known.run(tensors)
         result = known.record(self.step, args, kwargs, tensors)
         if known.reason is not None: self.give_up(key, known.reason)
         return result

@@ -13,7 +13,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from enum import Enum
 from functools import partial
 from types import (
@@ -25,7 +25,8 @@ import numpy as np
 
 from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
-from ..graph.node import AccumulateGrad, TensorBase
+from ..graph.node import AccumulateGrad, TensorBase, node_at
+from ..graph.pytree import tree_flatten
 
 # %% ../../nbs/capture/09_guards.ipynb #e838aaab
 PACKAGE = 'autograd_nb'
@@ -76,7 +77,7 @@ STATELESS = {'math', 'cmath', 'operator', '_operator', 'itertools', '_functools'
 # functions of this package that change what is outside of every tensor, or tell how the graph or
 # memory looks: a replay would do and tell nothing
 TELLING = {
-    'manual_seed', 'manual_seed_all', 'seed', 'set_rng_state', 'get_rng_state', 'fork_rng',
+    'manual_seed_all', 'seed', 'set_rng_state', 'get_rng_state', 'fork_rng',
     'set_default_dtype', 'set_default_device', 'grad_fn', 'next_functions', '_version', 'data_ptr',
     'untyped_storage', 'is_leaf', 'set_num_threads',
 }  # fmt: skip
@@ -170,7 +171,6 @@ class Everything:
     def __contains__(self, name): return True
 
 LOOKS_UP = {'getattr', 'hasattr', 'setattr', 'delattr', '__dict__', 'vars', '__getattribute__'}
-WRITES = {'STORE_GLOBAL', 'DELETE_GLOBAL'}
 
 def names_in(codes):
     "The names in code."
@@ -228,6 +228,7 @@ class Places:
         self.cells, self.picks, self.dicts, self.lists, self.sets = [], [], [], [], []
         self.attributes, self.tensors = [], []
         self.leaves = []  # the nodes of leaves whose gradients are asked for
+        self.masked = []  # numbers of places that the code fills anew; see `Keeping`
 
     def pick(self, mapping, name):
         "Look at one name of a dictionary."
@@ -244,6 +245,7 @@ class Places:
             out += d
         for l in self.lists: out += l
         if self.attributes: out += [getattr(o, n, MISSING) for o, n in self.attributes]
+        for i in self.masked: out[i] = None
         return out
 
     def sizes(self): return [*map(len, self.dicts), *map(len, self.lists)]
@@ -252,6 +254,7 @@ class Places:
         "From now on, everything is to stay as it is."
         # of the others (most of a module's are for hooks) it is enough to see that they stay empty
         self.filled = [d for d in self.dicts if d]
+        self.masked = [i for i, p in enumerate(self.places()) if identity(p) in self.kept]
         self.then, self.lengths = self.look(), self.sizes()
         self.members = [frozenset(s) for s in self.sets]
         self.needs = [t._node is None for t in self.tensors]
@@ -259,8 +262,75 @@ class Places:
         self.arrays = [t._array for t in self.tensors]
         self.built_in = set()  # ids of memory that no other of its kind may take the place of
 
+# %% ../../nbs/capture/09_guards.ipynb #5f64ccec
+CONTAINERS = dict, list, OrderedDict, defaultdict, deque
+
+def identity(place): return None if place is None else (id(place[0]), place[1])
+
+def held(place):
+    "What a place (a container, cell or object, and a key or name) holds."
+    where, name = place
+    if where.__class__ is CellType: return where.cell_contents
+    return where[name] if where.__class__ in CONTAINERS else getattr(where, name)
+
+def fill(place, value):
+    "Let a place hold something."
+    where, name = place
+    if where.__class__ is CellType: where.cell_contents = value
+    elif where.__class__ in CONTAINERS: where[name] = value
+    else: setattr(where, name, value)
+
+def fillable(where):
+    "Whether something can be put there as the code does it."
+    if where.__class__ in (CellType, *CONTAINERS): return True
+    return not isinstance(where, (dict, list, deque, type, MappingProxyType, type(None)))
+
+def parts(value):
+    "The containers and tensors that a value consists of."
+    if value.__class__ in (tuple, list, dict):
+        inner = value.values() if value.__class__ is dict else value
+        return [value, *(p for v in inner for p in parts(v))]
+    return [value] if isinstance(value, TensorBase) else []
+
+def replaceable(new, old):
+    "Whether one value differs from another by its tensors alone."
+    (news, spec), (olds, before) = tree_flatten(new), tree_flatten(old)
+    if spec != before: return False
+    return all(
+        isinstance(a, TensorBase) and isinstance(b, TensorBase)
+        or isinstance(a, CONSTANT) and same_value(a, b)
+        for a, b in zip(news, olds)
+    )
+
+# %% ../../nbs/capture/09_guards.ipynb #c4f82c55
+class Keeping(Places):
+    "Places whose tensors the code replaces."
+
+    def places(self):
+        "Where `look` looks: for each value a container, cell or object, and a key or name."
+        out = [(c, None) for c in self.cells]
+        out += [(get.__self__, name) for get, name in self.picks]
+        for d in self.filled: out += [*((d, k) for k in d), *[None] * len(d)]
+        for l in self.lists: out += [(l, i) for i in range(len(l))]
+        return out + self.attributes
+
+    def replaced(self):
+        "The places where tensors have given way to others, if that is all that has changed."
+        try: now = self.look()
+        except ValueError: return []
+        if self.sizes() != self.lengths or len(now) != len(self.then): return []
+        if self.sets != self.members: return []
+        found = {}
+        for place, new, old in zip(self.places(), now, self.then):
+            if same_value(new, old): continue
+            if place is None or not (fillable(place[0]) and replaceable(new, old)): return []
+            found[identity(place)] = place
+        whole = [id(v) for p in found.values() for v in parts(held(p)) if v.__class__ is not tuple]
+        containers = len(whole) == len(set(whole))
+        return [*found.values()] if containers else []
+
 # %% ../../nbs/capture/09_guards.ipynb #5b48365c
-class Holding(Places):
+class Holding(Keeping):
     "Whether all is as it was."
 
     def holds(self):
@@ -304,13 +374,15 @@ def brief(value):
 
 # %% ../../nbs/capture/09_guards.ipynb #cc0a4e62
 class Reaching(Holding):
-    """All that the code in `codes` (with its globals) can reach by its names, from `roots` on.
-    `problem`: why not all of it can be looked at.
+    """All that the code in `codes` (with its globals) can reach by its names, from `roots` on, but
+    for what the places `kept` hold. `problem`: why not all of it can be looked at.
     """
 
-    def __init__(self, codes, roots, hooks=False):
+    def __init__(self, codes, roots, hooks=False, kept=()):
         super().__init__()
         self.hooks = hooks  # whether to look at the hooks of tensors
+        self.kept = {identity(p) for p in kept}
+        apart = {id(v) for p in kept for v in parts(held(p))}
         self.codes, self.words = codes, names_in(codes)
         self.names = Everything() if self.words & LOOKS_UP else self.words
         self.problem, self.seen, self.found = None, {}, set()
@@ -318,13 +390,15 @@ class Reaching(Holding):
         for code, globals_ in codes.items(): self.globals_of(code, globals_)
         while self.queue and self.problem is None:
             value = self.queue.popleft()
-            if isinstance(value, CONSTANT) or id(value) in self.seen: continue
+            if isinstance(value, CONSTANT) or id(value) in self.seen or id(value) in apart: continue
             self.seen[id(value)] = value
             self.visit(value)
             if len(self.seen) + len(self.queue) > MANY:
                 self.refuse('it can reach more of Python than can be watched')
         self.all_found()
         self.take()
+        if any(id(v) in apart for v in self.then):
+            self.refuse('what it replaces is kept at another place as well')
 
     def refuse(self, reason):
         if self.problem is None: self.problem = reason
@@ -390,7 +464,8 @@ class VisitsOfCode:
     def globals_of(self, code, globals_):
         "What code looks up among its globals."
         for i in dis.get_instructions(code):
-            if i.opname in WRITES: self.refuse(f'it writes to the global variable {i.argval!r}')
+            if i.opname == 'DELETE_GLOBAL': self.refuse(f'it deletes the variable {i.argval!r}')
+            if i.opname == 'STORE_GLOBAL': self.queue.append(self.pick(globals_, i.argval))
             if i.opname == 'IMPORT_NAME' and not self.known_module(i.argval):
                 self.refuse(f'it imports {i.argval}, whose variables are not watched')
         for path in paths_in(code):
@@ -463,8 +538,9 @@ class VisitsOfObjects:
             self.leaves.append(t._node)
         # a backward pass of the function itself calls them
         if self.hooks and t._node is not None:
-            self.attributes.append((t._node, 'hooks'))
-            self.queue.append(t._node.hooks)
+            node = node_at(t._node)
+            self.attributes.append((node, 'hooks'))
+            self.queue.append(node.hooks)
 
     def instance(self, v):
         cls = type(v)

@@ -27,6 +27,8 @@ from ..graph.pytree import tree_flatten, tree_unflatten
 from ..layers.versions import JOURNAL
 
 # %% ../../nbs/capture/10_joint.ipynb #3bf2c77c
+LEAVES = type(None), AccumulateGrad  # classes of the nodes of leaves
+
 class CompilingTape(Tape):
     "A tape that nobody asked for."
 
@@ -47,7 +49,7 @@ class Border:
                 self.inside[n] = True
                 stack += n.edges()
 
-    def freed(self): return any(n.fields and n.freed for n in self.inside)
+    def freed(self): return any(n.freed for n in self.inside)
 
 # %% ../../nbs/capture/10_joint.ipynb #9e255afd
 class Run:
@@ -107,7 +109,19 @@ class Results:
                 known[id(v)] = len(self.outputs)
                 self.outputs.append(v)
             self.slots.append((known[id(v)], None))
+        self.look_at_leaves()
         self.refuse_sharing()
+
+# %% ../../nbs/capture/10_joint.ipynb #8c5ea092
+class Unfit:
+    "Results that a replay cannot give."
+
+    def look_at_leaves(self):
+        "Results that are leaves, made on the way."
+        nodes = [t._node for t in self.outputs]
+        self.leaf_outputs = [i for i, n in enumerate(nodes) if n.__class__ is AccumulateGrad]
+        if any(nodes[i].grad is not None for i in self.leaf_outputs):
+            self.refuse('it returns a leaf that has a gradient')
 
     def refuse_sharing(self):
         "Results must be new: they must not lie in memory of others, nor of one another."
@@ -135,7 +149,7 @@ class Gradients:
     def differentiate(self, began):
         "Record the backward pass from the results that require grad to everything outside."
         tape = self.tape
-        self.roots = [i for i, t in enumerate(self.outputs) if t._node is not None]
+        self.roots = [i for i, t in enumerate(self.outputs) if t._node.__class__ not in LEAVES]
         self.spent, self.wanted, self.gradients, self.tangents = False, [], [], []
         border = Border([self.outputs[i]._node for i in self.roots], began)
         if not self.roots: return
@@ -245,7 +259,7 @@ class Settling:
 MEMORY = re.compile(r'\bc[0-9]+\._array')
 
 # %% ../../nbs/capture/10_joint.ipynb #5311190f
-class JointRecording(Run, Results, Gradients, Pass, Settling):
+class JointRecording(Run, Results, Unfit, Gradients, Pass, Settling):
     "One run of a step, with the gradients of what it returns; see `Run`."
 
     def same_as(self, other):
@@ -257,7 +271,7 @@ class JointRecording(Run, Results, Gradients, Pass, Settling):
         wanted = [w if w.__class__ is int else id(w) for w in self.wanted]
         slots = [(i, v.__class__, v) for i, v in self.slots]
         arrays = [id(t._array) for t in self.owners]
-        return slots, self.roots, self.spent, self.gradients, wanted, arrays
+        return slots, self.roots, self.leaf_outputs, self.spent, self.gradients, wanted, arrays
 
     def leaves(self):
         "The tensors from outside that get gradients."
@@ -412,6 +426,7 @@ class Replay:
     def __init__(self, recording):
         r, self.lock = recording, threading.Lock()
         self.spec, self.slots, self.roots, self.spent = r.spec, r.slots, r.roots, r.spent
+        self.leaf_outputs = r.leaf_outputs
         if r.spec.is_leaf() and r.slots[0][0] == 0: self.spec = None  # a single tensor
         self.count = len(r.outputs_kinds)
         self.kinds = [r.outputs_kinds[i] for i in r.roots]
@@ -428,6 +443,7 @@ class Replay:
         found = self.forward(*[t._array for t in tensors], *[t._node for t in tensors])
         outputs = [tensor_like(a) for a in found[: self.count]]
         if self.roots: self.connect(outputs, tensors, found[self.count :])
+        for i in self.leaf_outputs: outputs[i].requires_grad_()
         if self.spec is None: return outputs[0]
         return tree_unflatten([v if i is None else outputs[i] for i, v in self.slots], self.spec)
 

@@ -8,6 +8,7 @@ __all__ = ['constant_input', 'escapes', 'start_escapes', 'Place', 'place_in', 'r
 # %% ../../nbs/layers/25_replay.ipynb #5e1d0e03
 import functools
 
+from ..arrays.random import Generator
 from ..graph.modes import LAYERS, LOCAL, SWITCH, add_field
 
 # %% ../../nbs/layers/25_replay.ipynb #5e1d0e04
@@ -57,6 +58,17 @@ def replayed_as_call(function):
         return LOCAL.modes.tape.call(function, args, kwargs)
 
     return called
+
+# %% ../../nbs/layers/25_replay.ipynb #a0340429
+seed_generator = Generator.manual_seed
+
+@functools.wraps(seed_generator)
+def manual_seed(self, seed):
+    if SWITCH.plain or LOCAL.modes.tape is None: return seed_generator(self, seed)
+    if not hasattr(self, '_seed'): self.made_by_step = True
+    return LOCAL.modes.tape.call(seed_generator, (self, seed), {})
+
+Generator.manual_seed = manual_seed
 
 # %% ../../nbs/layers/25_replay.ipynb #5e1d0e08
 def of_arrays(function):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autograd_nb as torch
+from autograd_nb.arrays import random
 from autograd_nb.graph.op import REGISTRY
 from autograd_nb.ops import compiled, thread_pool
 from autograd_nb.ops.kernels import formulas
@@ -896,3 +897,31 @@ def test_at_an_index_along_a_dimension(shape, dim, dtype):
             bad = index.clone()
             bad.view(-1)[-1] = wrong
             with pytest.raises(RuntimeError, match="out of bounds"): call(bad)
+
+
+LOOKING_AHEAD = {
+    "poisson": lambda p, g: torch.poisson(p, generator=g),
+    "gamma": lambda p, g: torch.tensor(random.gamma(p.double().numpy(), g)),
+    "binomial": lambda p, g: torch.binomial(torch.full_like(p, 20.0), p / 10, generator=g),
+}
+
+
+@pytest.mark.parametrize("draw", LOOKING_AHEAD.values(), ids=LOOKING_AHEAD)
+def test_draws_that_look_ahead_go_back_in_memory(draw, monkeypatch):
+    "They give the numbers that they gave, and neither read nor write the whole state as a dictionary."
+    rates = torch.linspace(0.1, 9.0, 200)
+    g = torch.Generator().manual_seed(3)
+    found = [draw(rates, g).tolist(), torch.rand(3, generator=g).tolist()]
+    g.manual_seed(3)
+
+    class Watched:
+        def __getattr__(self, name):
+            assert name != "state"
+            return getattr(bits, name)
+
+        def __setattr__(self, name, value): raise AssertionError(name)
+
+    if g.memory() is False: pytest.skip("the state is not found in memory")
+    bits = g._bits
+    monkeypatch.setattr(g, "_bits", Watched())
+    assert [draw(rates, g).tolist(), torch.rand(3, generator=g).tolist()] == found

@@ -316,8 +316,8 @@ class _Steps:
     def _here(self, words):
         "What brings `_back` here, after at most so many words."
         memory = self.memory()
-        if memory is not False and memory[624] + words <= 624: return int(memory[624])
-        return self._bits.state
+        if memory is False: return self._bits.state
+        return int(memory[624]) if memory[624] + words <= 624 else memory.copy()
 
     def memory(self):
         "See `memory_of_state`."
@@ -329,7 +329,8 @@ class _Steps:
         if here.__class__ is int:
             self._memory[624] = here + words
         else:
-            self._bits.state = here
+            if here.__class__ is dict: self._bits.state = here
+            else: self._memory[:] = here
             self._bits.random_raw(words, False)
 
 # %% ../../nbs/arrays/03_random.ipynb #b50bebf5

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BF16', 'F16', 'F32', 'MANY', 'HALF', 'Half', 'rounding', 'rounded_gradient', 'too_short', 'is_short', 'widened',
-           'shortened', 'exactly', 'exact_cast', 'one_step', 'rounded', 'each', 'in_single', 'Short', 'for_half_alone',
-           'is_brief', 'briefly', 'in_two_steps', 'remember', 'guard', 'on_host']
+           'shortened', 'exactly', 'exact_cast', 'one_step', 'each', 'in_single', 'Short', 'for_half_alone', 'is_told',
+           'in_sixteen_bits', 'kernel_for', 'widely', 'rounded', 'guard', 'on_host']
 
 # %% ../../nbs/layers/12_half.ipynb #e84f9fba
 from functools import cache, cached_property
@@ -15,11 +15,12 @@ from numpy import asarray, dtype, generic, ndarray
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
 from ..arrays.numpy_backend import KERNELS, constant, expand, is_array, is_half, own
-from ..graph.apply import FLAVOUR_OF_ARRAY, Call, apply, make_node
+from ..graph.apply import FLAVOUR_OF_ARRAY, apply
 from ..graph.modes import LAYERS, LOCAL, Gaps, Stack, overrides
-from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, tensor_like
+from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, announced
 from ..graph.op import TRAITS, Definition, symmetric
 from ..graph.rules import FLAVOURS, Host
+from .codegen import add_variants, compile_source, recording_source, scope_of
 from .needed import Needed
 
 # %% ../../nbs/layers/12_half.ipynb #89fb634b
@@ -50,10 +51,8 @@ class Half(Needed):
     def compute(self, call, inner):
         op, operands = call.op, call.operands
         if op.view or op.moves: return inner(call)
-        for a in operands:
-            if is_short(a): break
-        else: return inner(call)
-        short = a.dtype
+        short = next((a.dtype for a in operands if is_short(a)), None)
+        if short is None: return inner(call)
         if short is F16 and one_step(op, operands): return inner(call)
         if not op.half: raise too_short(op)
         # a device multiplies such numbers as they are, and adds up in float32
@@ -70,9 +69,11 @@ class Half(Needed):
         return [rounded(r, short) for r in result]
 
     def ahead(self, op, args, statics):
-        found = None
-        if LOCAL.modes.composed.for_half_alone and is_brief(op): found = briefly(op, args, statics)
-        return apply(op, args, statics) if found is None else found
+        first = args[0]._bare if args and isinstance(args[0], TensorBase) else None
+        short = None if first is None else first.dtype
+        if (short is BF16 or short is F16) and LOCAL.modes.composed.for_half_alone:
+            return in_sixteen_bits(op, short is BF16)(*args, **statics)
+        return apply(op, args, statics)
 
     def runner(self, run): return rounding(run)
 
@@ -149,11 +150,6 @@ def one_step(op, operands):
     if op.half and any([getattr(a, 'size', 1) >= MANY for a in operands]): return op.of_bits
     return op.ufunc is not None or not (op.elementwise or op.jvp is symmetric)
 
-def rounded(r, short):
-    "A result in float32, rounded to the dtype `short`; others stay."
-    r = r if is_array(r) else asarray(r)
-    return KERNELS.converted(r, short) if r.dtype == F32 else r
-
 # %% ../../nbs/layers/12_half.ipynb #b3a47f1d
 MANY = 4096  # numbers from which on copies in float32 are quicker than arithmetic on sixteen bits
 
@@ -165,18 +161,21 @@ def each(function, values):
 def in_single(function):
     "A rule that computes in float32 what many numbers of sixteen bits ask of it."
 
-    def widely(g, *saved, **named):
+    def in_float32(g, *saved, **named):
         first = next((v for v in g if v is not None), None) if g.__class__ is list else g
-        if first.__class__ is not ndarray or first.size < MANY or not is_half(first):
+        if not isinstance(first, (ndarray, generic)) or not is_half(first):
             return function(g, *saved, **named)
-        named = {k: each(widened, v) for k, v in named.items()}
-        found = function(each(widened, g), *[each(widened, v) for v in saved], **named)
+        if first.size >= MANY:
+            named = {k: each(widened, v) for k, v in named.items()}
+            g, saved = each(widened, g), [each(widened, v) for v in saved]
+        found = function(g, *saved, **named)
+        if getattr(found, 'dtype', None) is first.dtype: return found
         several = not isinstance(found, (ndarray, generic, type(None)))
         found = list(found) if several else [found]
         found = [None if r is None else rounded(r, first.dtype) for r in found]
         return found if several else found[0]
 
-    return widely
+    return in_float32
 
 class Short(Host):
     "Nodes whose results are of sixteen bits."
@@ -200,59 +199,58 @@ def for_half_alone(stack):
 Stack.for_half_alone = cached_property(for_half_alone)
 Stack.for_half_alone.__set_name__(Stack, 'for_half_alone')
 
-@cache
-def is_brief(op):
-    "Whether calls of `op` ask for nothing but operands of one dtype."
-    unlike = op.of_bits or op.short_numbers or op.variadic or op.optional or op.keep
-    usual = op.half and op.outputs == 1 and op.promote in (None, 'same', 'float')
-    return usual and not unlike and op.name != 'to'
+def is_told(op, short):
+    "Whether `op` refuses the dtype `short`, or has more to do about it than its operands tell."
+    return not op.half or op.refused is not None and short in op.refused or bool(op.short_numbers)
 
-def briefly(op, args, statics):
-    """The result of a call all tensors of which are of the same sixteen bits, on the host; None: it
-    is another call, or fails.
+@cache
+def in_sixteen_bits(op, brief):
+    """`op` for tensors of bfloat16 (`brief`), or of float16: the source of its fast path, in a
+    scope whose names mean what is right for them.
     """
-    short, edge, operands = None, None, []
-    for a in args:
-        if isinstance(a, TensorBase):
-            array, edge = a._bare, a._node if edge is None else edge
-            if array.__class__ is not ndarray: return None
-            if short is None: short = array.dtype
-            if array.dtype is not short: return None
-            operands.append(array)
-        elif a.__class__ in (float, int) and op.promote is not None: operands.append(a)
-        else: return None
-    if short is not BF16 and short is not F16 or op.refused is not None and short in op.refused:
-        return None
-    if op.kinds is not None and short.kind not in op.kinds: return None
+    short = BF16 if brief else F16
+    def general(*args, **statics): return apply(op, args, statics)
+    # what generated code does not expect, it does not expect of sixteen bits
+    if is_told(op, short) or op.call == op.general: return general
     beside = F32 if op.exact_numbers else short
-    try:
-        operands = [a if a.__class__ is ndarray else constant(a, beside) for a in operands]
-        out = tensor_like(in_two_steps(op, operands, short, {**op.statics, **statics}))
-    except Exception: return None
-    if op.view: op.show(args[0], [out])
-    if edge is not None and not LOCAL.modes.no_record: remember(op, args, statics, operands, out)
-    return out
+    scope = {**scope_of(op, general), **Gaps.scope, 'kernel': kernel_for(op, short)}
+    scope.update(BF16=None, F16=None)  # the guard finds nothing to do
+    scope.update(f4=short, constants4={}, constant=lambda value, dtype: constant(value, beside))
+    scope.update(in_wide_rows=lambda kernel, *operands: kernel(*operands))
+    add_variants(scope, op, None if op.name == 'to' else 'short')
+    compile_source(recording_source(op), f'{op.name} (in {short})', scope)
+    return scope.pop(op.name)
 
 # %% ../../nbs/layers/12_half.ipynb #67836669
-def in_two_steps(op, operands, short, options):
-    "What the kernel gives for `operands`, widened where they have to be, and rounded."
-    if op.view: return op.kernel(*operands, **options)
-    if op.moves: return own(asarray(op.kernel(*operands, **options)), operands)
-    if short is F16 and one_step(op, operands):
-        found = asarray(op.kernel(*operands, **options))
-        return found if op.ufunc is not None else own(found, operands)
-    wide = [widened(a) if 0 in a.strides else KERNELS.converted(a, F32) for a in operands]
-    found = asarray(op.kernel(*wide, **options))
-    return KERNELS.converted(found, short) if found.dtype == F32 else found
+def kernel_for(op, short):
+    "The kernel of `op` for operands of the dtype `short`, whose results are announced."
 
-def remember(op, args, statics, operands, out):
-    "Make the node of a call whose result is `out`."
-    call = Call(op, args, statics)
-    call.operands, call.results, call.outputs = operands, [out._array], [out]
-    tensors = [op.promote is not None and isinstance(a, TensorBase) for a in args]
-    call.specs = [(a.shape, a.dtype) if t else None for a, t in zip(operands, tensors)]
-    call.node = make_node(call)
-    for recorded in call.stack.recorded: recorded(call)
+    def in_two_steps(*operands, out=None, **options):
+        if short is F16 and one_step(op, operands): return as_they_are(*operands, **options)
+        wide = operands if op.of_bits else [widely(a, short) for a in operands]
+        found = op.kernel(*wide, **options)
+        if op.outputs == 1: return announced(found if op.name == 'to' else rounded(found, short))
+        return [announced(rounded(r, short)) for r in found]
+
+    def as_they_are(*operands, out=None, **options):
+        found = op.kernel(*operands, **options)
+        arrays = [found] if op.outputs == 1 else found
+        if not op.view: arrays = [own(asarray(r), operands) for r in arrays]
+        arrays = [announced(r) for r in arrays]
+        return arrays[0] if op.outputs == 1 else arrays
+
+    return as_they_are if op.view or op.moves else in_two_steps
+
+def widely(a, short):
+    "`widened` for operands of an operation, most of which are a few numbers of the dtype `short`."
+    few = a.__class__ is ndarray and a.dtype is short and a.size < MANY
+    return a.astype(F32) if few else widened(a)
+
+def rounded(r, short):
+    "A result in float32, rounded to the dtype `short`; others stay."
+    if r.__class__ is ndarray and r.dtype is F32 and r.size < MANY: return r.astype(short)
+    r = r if is_array(r) else asarray(r)
+    return KERNELS.converted(r, short) if r.dtype == F32 else r
 
 # %% ../../nbs/layers/12_half.ipynb #de501300
 def guard(op, names, pair):

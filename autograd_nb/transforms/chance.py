@@ -30,7 +30,7 @@ def like(x, function, shape=None, place=Ellipsis):
     with on(place):
         out = tensor_like(
             function(
-                (*(l.size for l in reversed(levels)), *shape),
+                (*[l.size for l in reversed(levels)], *shape),
                 x._array.dtype,
                 np if place is None else device_xp,
             )

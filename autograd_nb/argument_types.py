@@ -6,8 +6,8 @@
 __all__ = ['FITS', 'NUMBERS_TOO', 'OF_C', 'NUMPY_NAMES', 'SCALES', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES',
            'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'UNASKED', 'HELPERS',
            'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'Told', 'is_due',
-           'user_level', 'warn_once', 'todays', 'reordered', 'numbers_first', 'refused_inside', 'explanation', 'Ask',
-           'explained', 'explain_functions', 'explain_methods', 'answerable', 'explainable']
+           'user_level', 'warn', 'warn_once', 'todays', 'reordered', 'numbers_first', 'refused_inside', 'explanation',
+           'Ask', 'explained', 'explain_functions', 'explain_methods', 'answerable', 'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
 import functools
@@ -259,9 +259,13 @@ def user_level():
         level, frame = level + 1, frame.f_back
     return level
 
-def warn_once(words, stacklevel=3):
-    "Give a warning that PyTorch gives once."
-    if is_due(words): warnings.warn(words, UserWarning, stacklevel=stacklevel)
+def warn(words):
+    "Give a warning of the line outside this package."
+    warnings.warn(words, UserWarning, stacklevel=user_level())
+
+def warn_once(words):
+    "Give a warning that PyTorch gives once in a process."
+    if is_due(words): warn(words)
 
 # %% ../nbs/tensor/14_argument_types.ipynb #c0ffee04
 def _warn_of_order(name, count, method):

@@ -26,7 +26,7 @@ from autograd_nb.arrays.dtypes import (
 )
 from .arrays.random import F4, F8, I8, default_generator, fma
 from . import functions
-from .argument_types import ABSENT, FITS, Ask, type_name, warn_once
+from .argument_types import ABSENT, FITS, Ask, type_name, warn, warn_once
 from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_complex_gradient, refuse_kinds,
@@ -193,7 +193,7 @@ def _array_of(data, dtype):
         return np.array(data, dtype.numpy if dtype else from_numpy_dtype(data.dtype).numpy)
     if isinstance(data, BUFFERS): data = list(data)
     if isinstance(data, (list, tuple)) and data and type(data[0]) is np.ndarray:
-        warnings.warn(_OF_ARRAYS, UserWarning, stacklevel=3)
+        warn_once(_OF_ARRAYS)
     if _holds_typed(data):
         given, depth = data, _depth(data)
         try: data = _numbers(given, dtype, kinds := [], depth)
@@ -810,7 +810,8 @@ def logspace(
 @outdated(
     'torch.range is deprecated and will be removed in a future release because its behavior is'
     " inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in"
-    ' [start, end).'
+    ' [start, end).',
+    warn,
 )
 def inclusive_range(
     start, end, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False

@@ -447,6 +447,7 @@ def lu_factor(A, *, pivot=True, out=None):
     _refuse_zero(info, 'lu_factor')
     return into(out, return_lu_factor(LU, pivots))
 
+@castable
 @recorded_as('LinalgLuSolveBackward0')
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     "The solution of `A @ X = B`, given the factors of A."
@@ -494,7 +495,9 @@ def _lu_transposed(LU, P, B):
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
     """P, L and U from the compact form of `lu_factor`; what is not to be unpacked comes back empty.
     """
-    if out is not None: return into(out, lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots))
+    if out is not None:
+        made = lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
+        return into(out, made, 'lu_unpack')
     if unpack_pivots and LU_pivots._array.dtype != np.int32:
         raise RuntimeError(
             'torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.'
@@ -545,6 +548,7 @@ def _check_reflections(shape, tau):
 
 # %% ../nbs/tensor/05_linalg.ipynb #5e7a91c2
 @forms('function method', names='orgqr')
+@castable
 @recorded_as('LinalgHouseholderProductBackward0')
 @device_agnostic
 def householder_product(A, tau, *, out=None):

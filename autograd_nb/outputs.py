@@ -37,7 +37,7 @@ EXACT = (
         'log_softmax avg_pool2d avg_pool3d topk sort msort triangular_solve renorm svd qr norm '
         'slice_scatter index_copy index_add index_reduce scatter scatter_add scatter_reduce gather '
         'take_along_dim max_with_dim min_with_dim argmax argmin isin expand_copy diagonal_copy '
-        'alias_copy as_strided_copy '
+        'lu_unpack alias_copy as_strided_copy '
         'view_copy permute_copy split_copy split_with_sizes_copy unbind_copy unfold_copy t_copy '
         'squeeze_copy unsqueeze_copy transpose_copy select_copy slice_copy detach_copy '
         'given_dtype '
@@ -50,12 +50,12 @@ EXACT = (
         same,
         'Found dtype {out} but expected {result}',
         'abs ceil conj_physical frac floor softshrink hardshrink gelu neg round sign sgn trunc '
-        'softplus bitwise_not clamp_with_numbers',
+        'softplus bitwise_not clamp_with_numbers lerp_with_tensor',
     ),
     Rule(
         same,
         'dtype {result} does not match dtype of out parameter ({out})',
-        'arange linspace logspace rand randn ones zeros full empty eye randperm',
+        'arange linspace logspace rand randn ones zeros full empty eye',
     ),
     Rule(
         same,
@@ -63,7 +63,9 @@ EXACT = (
         'native_batch_norm logsigmoid linalg_solve_triangular',
     ),
     Rule(
-        same, 'expected scalar_type {result} but found {out}', 'cummax cummin logcumsumexp'
+        same,
+        'expected scalar_type {result} but found {out}',
+        'cummax cummin logcumsumexp diff_of_nothing',
     ),
 )
 
@@ -113,13 +115,13 @@ OF_ONE_KERNEL = (
     ),
     Rule(
         same,
-        'torch.{name}() expects mantissa to have dtype {result} but got {out}',
+        'torch.{name}() expects mantissa to have dtype {c_result} but got {c_out}',
         'frexp',
     ),
     Rule(same, 'output values must be of same type as input', 'kthvalue'),
     Rule(
         same,
-        '{name}() out tensor must be same dtype as the input tensor',
+        'quantile() out tensor must be same dtype as the input tensor',
         'quantile nanquantile',
     ),
     Rule(
@@ -198,6 +200,18 @@ AND_THESE = (
         "the output given to {name} has dtype {out} but the operation's result requires dtype"
         " {result}",
         'float_power',
+    ),
+    Rule(
+        lambda result, out: out.category in ('int', 'float'),
+        '"{name}" not implemented for \'{out}\'',
+        'randperm',
+        NotImplementedError,
+    ),
+    Rule(
+        same_kind,
+        '"nansum_cpu" not implemented for \'{out}\'',
+        'nansum nanmean',
+        NotImplementedError,
     ),
 )
 

@@ -30,7 +30,7 @@ __all__ = [
     'use_deterministic_algorithms',
 ]
 
-from .argument_types import Told
+from .argument_types import Told, warn_once
 from .arrays.cudnn_backend import Settings
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
@@ -54,6 +54,10 @@ def get_default_device():
 
 def set_default_tensor_type(t):
     "The old way to say `set_default_dtype`: 'torch.DoubleTensor', or the constructor itself."
+    warn_once(
+        'torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use'
+        ' torch.set_default_dtype() and torch.set_default_device() as alternatives.'
+    )
     names = {'FloatTensor': float32, 'DoubleTensor': float64}
     name = (t if isinstance(t, str) else getattr(t, '__name__', str(t))).rpartition('.')[2]
     if isinstance(t, dtype) or name not in names:

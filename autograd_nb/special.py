@@ -131,13 +131,14 @@ xlogy, xlog1py, zeta = either('xlogy'), either('xlog1py'), either('zeta')
 forms('function method function_ method_')(xlogy)
 gammainc, gammaincc = either('igamma'), either('igammac')
 
-@forms('function method method_')
+@forms('function')
 def polygamma(n, input, *, out=None):
     "Derivative number `n` of the digamma function."
-    if isinstance(n, TensorBase):
-        n, input = input, n  # as a method: x.polygamma(n)
     if n < 0: raise RuntimeError('polygamma(n, x) does not support negative n.')
     return into(out, digamma(input) if n == 0 else REGISTRY['polygamma'].call(input, order=int(n)))
+
+@forms('method method_', names='polygamma')
+def _polygamma(input, n): return polygamma(n, input)
 
 @forms('function method method_', names='mvlgamma')
 def multigammaln(input, p, *, out=None):

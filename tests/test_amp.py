@@ -67,6 +67,14 @@ torch.nn.functional.embedding(y, w)
 torch.baddbmm(torch.zeros(2, 3, 3), b, b.transpose(1, 2))
 torch.addbmm(torch.zeros(3, 3), b, b.transpose(1, 2))
 torch.cdist(half, 2 * half)
+torch.linalg.lu_solve(*torch.linalg.lu_factor(w), x.T)
+torch.lu_solve(x.T, *torch.linalg.lu_factor(w)[:2])
+torch.linalg.householder_product(w, v)
+torch.orgqr(w, v)
+torch.ormqr(w, v, w)
+F.rrelu(x, 0.2, 0.2, training=True)
+torch.lstm_cell(x, (x, x), torch.cat([w] * 4), torch.cat([w] * 4))[0]
+torch.lstm_cell(x, (x, x), torch.cat([w] * 4), torch.cat([w] * 4))[1]
 F.grid_sample(image.bfloat16(), torch.zeros(len(image), 2, 2, 2).bfloat16(), align_corners=False)
 """
 

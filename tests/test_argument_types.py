@@ -11,6 +11,7 @@ from _compare import every_warning
 from _sampled import some
 
 import autograd_nb as ours
+from autograd_nb.argument_types import Told
 from autograd_nb.graph.op import REGISTRY
 
 pytestmark = pytest.mark.needs("torch")
@@ -555,6 +556,42 @@ def test_a_warning_names_the_line_of_the_call(call):
         warnings.simplefilter("always")
         eval(call, {"torch": ours, "F": ours.nn.functional, "x": ours.ones(3)})
     assert seen and {w.filename for w in seen} == {"<string>"}
+
+
+ONCE = (
+    "torch.cholesky(m)", "torch.qr(m)", "m.qr()", "torch.lu(m)", "torch.lu_solve(m, *torch.linalg.lu_factor(m))", "torch.triangular_solve(m, m)", "torch.chain_matmul(m, m)", "torch.cross(m, m)",
+    "m.index_reduce(0, torch.arange(3), m, 'amax')", "torch.meshgrid(x, x)", "torch.where(m.byte(), m, m)", "torch.stft(x, 4, return_complex=True)", "torch.stft(x, 4, return_complex=False)",
+    "torch.istft(torch.ones(3, 2, dtype=torch.complex64), 4)", "F.conv1d(x.view(1, 1, -1), x[:2].view(1, 1, -1), padding='same')", "torch.nn.Conv1d(1, 1, 4, padding='same')(x.view(1, 1, -1))",
+    "torch.searchsorted(x[::2], x[::2])", "torch.bucketize(x, x[::2])", "torch.frombuffer(b'12345678', dtype=torch.float32)", "torch.tensor([np.ones(2)])", "torch.as_tensor([np.ones(2)])",
+    "torch.set_default_tensor_type('torch.FloatTensor')", "x.reshape(2, 2, 2).T", "torch.zeros(2).copy_(torch.ones(2) * 1j)", "x[0].H", "x[0].mT",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ONCE)
+def test_warnings_that_come_once_in_a_process(call, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(Told, "kinds", set())
+    told = []
+    for library, times in ((torch, 1), (ours, 1), (ours, 2)):
+        with every_warning(*(library,) * (times == 1)), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(times):
+                x = library.arange(8.0)
+                try: eval(call, {"torch": library, "F": library.nn.functional, "np": np, "x": x, "m": library.eye(3)})
+                except RuntimeError: pass
+        told.append([str(w.message).partition(" (Triggered")[0].replace("autograd_nb", "torch") for w in seen])
+        Told.kinds.clear()
+    assert told[0] and told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize("call", ("x.polygamma(1)", "x.polygamma(n=1)", "x.clone().polygamma_(n=2)", "torch.polygamma(n=1, input=x)", "torch.polygamma(1, x)", "torch.polygamma(x, 1)", "x.polygamma(input=1)", "x.polygamma()"))
+def test_the_number_before_the_tensor_is_named_in_methods(call):
+    found = []
+    for library in (pytest.importorskip("torch"), ours):
+        try: found.append(eval(call, {"torch": library, "x": library.tensor([0.5, 1.0])}).tolist())
+        except TypeError as error: found.append(str(error).splitlines()[0])
+    assert found[1] == (found[0] if isinstance(found[0], str) else pytest.approx(found[0], rel=1e-6))
 
 
 @pytest.mark.parametrize("call", (

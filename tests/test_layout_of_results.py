@@ -94,6 +94,7 @@ def test_what_is_read_lies_as_the_rest_of_the_tensor(seed):
 KEPT = """
 g // 2, g // g, torch.floor_divide(g, 2), torch.heaviside(g, g), torch.nextafter(g, g)
 torch.special.bessel_j0(e), torch.special.bessel_y0(e), torch.special.modified_bessel_i0(e), torch.special.airy_ai(e), torch.special.spherical_bessel_j0(e)
+torch.erf(e), torch.fill(e, 2), torch.erf(e[None].expand(2, 3, 4)), torch.fill(e.t(), 2), torch.fill(p, 2), torch.erf(p), torch.erf(g)
 torch.cdist(p, p), torch.cdist(p, p, 1.0)
 attend(p, p, p), attend(g, g, g), attend(p[0].t(), p[0].t(), p[0].t()), attend(p, p, p, is_causal=True)
 n.contiguous(), n.clone(), n.ravel(), n.flatten(), n.t().contiguous(), n[:1].contiguous()

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from _compare import every_warning
 
 import autograd_nb
 
@@ -285,7 +286,7 @@ def test_functions_of_one_tensor_written_into_it(made, recording):
 
 
 def test_arrays_in_a_list_are_warned_of():
-    with pytest.warns(UserWarning, match="Creating a tensor from a list of numpy.ndarrays is extremely slow") as seen:
+    with every_warning(autograd_nb), pytest.warns(UserWarning, match="Creating a tensor from a list of numpy.ndarrays is extremely slow") as seen:
         autograd_nb.tensor([np.ones(2), np.ones(2)])
     assert seen[0].filename == __file__
 

@@ -13,10 +13,9 @@ import functools
 import math
 import operator
 import sys
-import warnings
 import numpy as np
 
-from ..argument_types import refused, type_name as kind_name, user_level
+from ..argument_types import refused, type_name as kind_name, warn_once
 from ..arrays.cupy_backend import library_of
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, bool as bool_, complex128, float64, int64, result_dtype, scalar_dtype,
@@ -176,13 +175,13 @@ def need_tensors(values, function):
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
 
 # %% ../../nbs/tensor/functions/01_arguments.ipynb #8e329064
-def outdated(words):
-    "A decorator: the function warns, in PyTorch's words, that another has taken its place."
+def outdated(words, tell=warn_once):
+    "A decorator: the function tells, in PyTorch's words, that another has taken its place."
 
     def decorate(function):
         @functools.wraps(function)
         def outdated(*args, **kwargs):
-            warnings.warn(words, UserWarning, stacklevel=user_level())
+            tell(words)
             return function(*args, **kwargs)
 
         outdated.warns = True

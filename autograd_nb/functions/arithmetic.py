@@ -256,7 +256,7 @@ def lerp(input, end, weight, *, out=None):
     ):
         weight = fitting(weight, input._array.dtype)
         return into(out, _op['lerp_number'](input, end, weight=weight))
-    return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
+    return into(out, _op['lerp'](input, end, _as_constant(weight, input)), 'lerp_with_tensor')
 
 @forms('function method method_')
 @numbers_first

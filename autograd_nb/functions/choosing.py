@@ -7,10 +7,9 @@ __all__ = ['nonzero', 'clamp', 'into_same_dtype', 'where', 'masked_fill']
 
 # %% ../../nbs/tensor/functions/07_choosing.ipynb #5f1a06im
 import builtins
-import warnings
 import numpy as np
 
-from ..argument_types import type_name as kind_name, user_level
+from ..argument_types import type_name as kind_name, warn_once
 from ..arrays.dtypes import DTYPES, FROM_NUMPY, c_name, result_dtype, scalar_dtype
 from ..arrays.numpy_backend import is_array
 from ..forms import forms
@@ -97,11 +96,9 @@ def where(condition, input=None, other=None, *, out=None):
     if input is None or other is None:
         raise TypeError('where() takes a condition alone, or with the two to choose from')
     if condition._array.dtype == np.uint8:
-        warnings.warn(
+        warn_once(
             'where received a uint8 condition tensor. This behavior is deprecated and will be'
-            ' removed in a future version of PyTorch. Use a boolean condition instead.',
-            UserWarning,
-            stacklevel=user_level(),
+            ' removed in a future version of PyTorch. Use a boolean condition instead.'
         )
         condition = cast(condition, DTYPES['bool'])
     if condition._array.dtype != bool:

@@ -41,7 +41,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
         raise RuntimeError('diff expects input to be at least one-dimensional')
     n = F.as_int(n, 'diff', 'n', 2)
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
-    if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
+    if not n: return into(out, rename(input.clone(), 'CopyBackwards'), 'diff_of_nothing')
     for x in (prepend, append):
         if x is not None: _check_ends(input, x, d)
     if prepend is not None or append is not None:

@@ -21,6 +21,7 @@ from autograd_nb.functions import (
 from ..graph.modes import LOCAL
 from ..transforms import looped_over
 from ..graph.node import tensor_like
+from ..layers.casting import castable
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from .complex_numbers import adjoint
@@ -235,6 +236,7 @@ def _check_ormqr(input, tau, other, side):
 
 # %% ../../nbs/tensor/functions/28_factorizations.ipynb #8d8f4a71
 @forms('function method')
+@castable
 @recorded_as('OrmqrBackward0')
 def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the

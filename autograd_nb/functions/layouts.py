@@ -8,10 +8,10 @@ __all__ = ['refuse_outside', 'span_of', 'as_strided', 'channels_last_as', 'in_cl
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #76e928d4
 import builtins
 import math
-import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import warn_once
 from autograd_nb.arrays.dtypes import (
     channels_last, channels_last_3d, get_default_dtype, memory_format
 )
@@ -247,7 +247,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     "A tensor that shares the memory of a buffer."
     _check_buffer(buffer, dtype.itemsize, count, offset)
     made = np.frombuffer(buffer, dtype.numpy, count, offset)
-    if not made.flags.writeable: warnings.warn(_NOT_WRITEABLE, UserWarning, stacklevel=2)
+    if not made.flags.writeable: warn_once(_NOT_WRITEABLE)
     out = tensor_like(made)
     return out._as_leaf() if requires_grad else out
 

@@ -10,6 +10,7 @@ __all__ = ['return_kthvalue', 'cummax', 'cummin', 'kthvalue', 'mode', 'msort', '
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import warn_once
 from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES
 from ..arrays.numpy_backend import is_array
@@ -170,6 +171,18 @@ def _refuse_sizes(s, n):
             f' boundaries tensor {list(s)} and input value tensor {list(n)}'
         )
 
+# %% ../../nbs/tensor/functions/22_ordering.ipynb #603e5486
+_COPIED = (
+    'torch.searchsorted(): {0} tensor is non-contiguous, this will lower the performance due to'
+    ' extra data copy when converting non-contiguous tensor to contiguous, please use contiguous'
+    ' {0} tensor if possible. This message will only appear once per program.'
+)
+
+def _warn_of_gaps(sorted_sequence, input, sorter):
+    "PyTorch's warnings for what it has to copy first."
+    for t, what in ((input, 'input value'), (sorted_sequence, 'boundary'), (sorter, 'sorter')):
+        if isinstance(t, TensorBase) and not t.is_contiguous(): warn_once(_COPIED.format(what))
+
 # %% ../../nbs/tensor/functions/22_ordering.ipynb #beaa9f3e
 def _alone(x):
     "`x` without a history."
@@ -192,6 +205,7 @@ def searchsorted(
             " while right was True"
         )
     side = side or ('right' if right else 'left')
+    _warn_of_gaps(sorted_sequence, input, sorter)
     if sorter is not None: _refuse_sorter(sorter, sorted_sequence)
     seq = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
     v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input)).to(seq.device)

@@ -10,11 +10,10 @@ __all__ = ['tensordot', 'inner', 'vdot', 'kron', 'addr', 'addbmm', 'chain_matmul
 import builtins
 import itertools
 import math
-import warnings
 import numpy as np
 
 from .. import functions as F, linalg as L
-from ..argument_types import numbers_first, reordered, user_level
+from ..argument_types import numbers_first, reordered, warn_once
 from ..arrays.cupy_backend import library_of
 from ..arrays.dtypes import fitting
 from ..forms import forms
@@ -181,7 +180,7 @@ _NO_DIM = (
 def cross(input, other, dim=None, *, out=None):
     "The cross product along `dim` (the first dimension of size 3 if None)."
     if dim is None:
-        warnings.warn(_NO_DIM, UserWarning, stacklevel=user_level())
+        warn_once(_NO_DIM)
         dim = next((i for i, s in enumerate(input._array.shape) if s == 3), None)
         if dim is None: raise RuntimeError('no dimension of size 3 in input')
     return L.cross(input, other, dim=dim, out=out)

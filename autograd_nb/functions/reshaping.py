@@ -11,10 +11,9 @@ __all__ = ['swapdims', 'moveaxis', 'reshape', 'view', 'view_as', 'reshape_as', '
 import builtins
 import functools
 import math
-import warnings
 import numpy as np
 
-from ..argument_types import user_level
+from ..argument_types import warn_once
 from ..arrays.dtypes import TYPE_NAMES, dtype as Dtype
 from ..forms import forms
 from autograd_nb.functions.arguments import (
@@ -407,11 +406,9 @@ def tile(input, *dims):
 def _check_grid(tensors, indexing):
     "PyTorch's warning for grids without a word on their order, and its errors."
     if indexing is None:
-        warnings.warn(
+        warn_once(
             'torch.meshgrid: in an upcoming release, it will be required to pass the indexing'
-            ' argument.',
-            UserWarning,
-            stacklevel=user_level(),
+            ' argument.'
         )
     elif indexing not in ('ij', 'xy'):
         raise RuntimeError(

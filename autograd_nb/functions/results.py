@@ -10,7 +10,7 @@ import sys
 import warnings
 import numpy as np
 
-from ..argument_types import user_level, warn_once
+from ..argument_types import warn_once
 from ..arrays.numpy_backend import address, row_major, spread, storage_of
 from .arguments import _op
 from ..graph.errors import argument_error, inference_write_error, overlap_error, own_copy
@@ -163,9 +163,7 @@ def _refuse_shared(out, name, given):
 def warn_of_imaginary(array, dtype):
     "Give PyTorch's warning if what `array` holds loses its imaginary parts in this dtype."
     if array.dtype.kind == 'c' and dtype.kind in 'iufV':
-        warn_once(
-            'Casting complex values to real discards the imaginary part', user_level() + 1
-        )
+        warn_once('Casting complex values to real discards the imaginary part')
 
 def cast(x, dtype):
     "`x` in a dtype of ours, recorded."

@@ -10,11 +10,10 @@ __all__ = ['index_mask', 'index_fill', 'index_copy', 'index_put', 'put', 'index_
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #103a19cf
 import builtins
 import math
-import warnings
 import numpy as np
 
 from .. import functions as F
-from ..argument_types import refused
+from ..argument_types import refused, warn_once
 from ..arrays.cupy_backend import device_agnostic, to_device_of
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import is_array, memory_of
@@ -274,9 +273,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
             f' {reduce}.'
         )
     F.refuse_kinds(input, 'bc', 'index_func_')
-    warnings.warn(
-        'index_reduce() is in beta and the API may change at any time.', UserWarning, stacklevel=4
-    )
+    warn_once('index_reduce() is in beta and the API may change at any time.')
     d = dim_of(dim, input._array.ndim)
     _check_slices(input, d, index, source)
     if not input._array.ndim:

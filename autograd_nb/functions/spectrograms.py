@@ -8,11 +8,10 @@ __all__ = ['hann_window', 'hamming_window', 'blackman_window', 'bartlett_window'
 # %% ../../nbs/tensor/functions/30_spectrograms.ipynb #7bb6c2db
 import builtins
 import math
-import warnings
 import numpy as np
 
 from .. import fft as T, functions as F
-from ..argument_types import refused, user_level
+from ..argument_types import refused, warn_once
 from ..arrays.cupy_backend import library_of
 from ..arrays.dtypes import TYPE_NAMES
 from ..forms import forms
@@ -139,11 +138,21 @@ def _frames(input, n_fft, hop, length, window, center, pad_mode, said):
     return unfold(x, -1, n_fft, hop) * _centred_window(window, n_fft, length, input, words)
 
 # %% ../../nbs/tensor/functions/30_spectrograms.ipynb #039cb405
-_NO_WINDOW = (
-    'A window was not provided. A rectangular window will be applied,which is known to cause'
-    ' spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are'
-    ' recommended to reduce spectral leakage.To suppress this warning and use a rectangular window,'
-    ' explicitly set `window=torch.ones(n_fft, device=<device>)`.'
+_NO_WINDOW, _NO_WINDOW_GIVEN_BACK = (
+    f'A window was not provided. A rectangular window will be applied{words}.To suppress this'
+    ' warning and use a rectangular window, explicitly set `window=torch.ones(n_fft,'
+    ' device=<device>)`.'
+    for words in (
+        ',which is known to cause spectral leakage. Other windows such as torch.hann_window or'
+        ' torch.hamming_window are recommended to reduce spectral leakage',
+        '.Please provide the same window used by stft to make the inversion lossless',
+    )
+)
+
+_IN_PARTS = (
+    'stft with return_complex=False is deprecated. In a future pytorch release, stft will return'
+    ' complex tensors for all inputs, and return_complex=False will raise an error.\nNote: you can'
+    ' still call torch.view_as_real on the complex output to recover the old return format.'
 )
 
 def _check_signal(input, said):
@@ -179,13 +188,14 @@ def stft(
         return_complex=return_complex, align_to_window=align_to_window,
     )
     _check_signal(input, said)
-    if window is None: warnings.warn(_NO_WINDOW, UserWarning, stacklevel=user_level())
+    if window is None: warn_once(_NO_WINDOW)
     hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
     if return_complex is None and not hard:
         raise RuntimeError(
             'stft requires the return_complex parameter be given for real inputs, and will'
             ' further require that return_complex=True in a future PyTorch release.'
         )
+    if not return_complex and return_complex is not None: warn_once(_IN_PARTS)
     if align_to_window is not None and center:
         raise RuntimeError('stft only supports align_to_window for center = False.')
     frames = _frames(input, n_fft, hop, length, window, center, pad_mode, said)
@@ -256,6 +266,7 @@ def istft(
         raise RuntimeError(
             f'{said} : expected a tensor with 3 or 4 dimensions, but got {a.ndim + 1}'
         )
+    if window is None: warn_once(_NO_WINDOW_GIVEN_BACK)
     if not a.size: raise RuntimeError('istft input tensor cannot be empty.')
     x = input if a.ndim == 3 else unsqueeze(input, 0)
     bins, frames = x._array.shape[1:]

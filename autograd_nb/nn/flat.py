@@ -110,10 +110,11 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     "The result of `group_norm`, the means, and one over the standard deviations of the groups."
     groups = input.reshape(N, group, C // group * HxW)
+    means = groups.mean(2, keepdim=True)
     return (
         _group_norm(input, group, weight, bias, eps),
-        groups.mean(2),
-        (groups.var(2, correction=0) + eps).rsqrt(),
+        means.squeeze(2),
+        ((groups - means).square().mean(2) + eps).rsqrt(),
     )
 
 def _switched(function, in_place):
@@ -221,7 +222,8 @@ def affine_grid_generator(theta, size, align_corners):
 # %% ../../nbs/nn/07_flat.ipynb #d22ce8ce
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     "One step of an LSTM."
-    return _lstm_step(_F.linear(hx[0], w_hh, b_hh) + _F.linear(input, w_ih, b_ih), hx[1])
+    sums = _F.linear(hx[0], w_hh, b_hh) + _F.linear(input, w_ih, b_ih)
+    return _lstm_step(sums.to(hx[1].dtype), hx[1])
 
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     "One step of a GRU."

@@ -80,7 +80,7 @@ _IDENTITY = 'This function is the identity in these cases.'
 
 def advise_number(name, instead):
     "PyTorch's warning for the transposed of a single number."
-    warn_once(f'Tensor.{name} is deprecated on 0-D tensors. {instead}', 4)
+    warn_once(f'Tensor.{name} is deprecated on 0-D tensors. {instead}')
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #e3ec71ed
 class Transposed:

@@ -80,8 +80,7 @@ class Scalars:
         if warns and self._node is not None and LOCAL.modes.grad:
             warn_once(
                 'Converting a tensor with requires_grad=True to a scalar may lead to unexpected'
-                ' behavior.\nConsider using tensor.detach() first.',
-                4,
+                ' behavior.\nConsider using tensor.detach() first.'
             )
         if self._array.size != 1:
             raise ValueError('only one element tensors can be converted to Python scalars')

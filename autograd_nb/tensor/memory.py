@@ -9,13 +9,13 @@ __all__ = ['SHARED', 'STORAGE_DTYPES', 'order_in', 'lies_as', 'copied_memory', '
 # %% ../../nbs/tensor/methods/05_memory.ipynb #b50e430d
 import builtins
 import operator
-import warnings
 import weakref
 from collections.abc import Sequence
 from numbers import Number
 
 import numpy as np
 
+from ..argument_types import warn_once
 from ..arrays.cupy_backend import copy_array, is_on_device
 from autograd_nb.arrays.dtypes import (
     DTYPES, FROM_NUMPY, c_name, channels_last, channels_last_3d, contiguous_format,
@@ -356,7 +356,7 @@ class MemoryMethods:
 
     def storage(self):
         "The memory of this tensor and of all that share it, as numbers."
-        warnings.warn(_TYPED_STORAGE, UserWarning, stacklevel=2)
+        warn_once(_TYPED_STORAGE)
         return TypedStorage(self._memory)
 
     def is_shared(self):

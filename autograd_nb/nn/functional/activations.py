@@ -22,7 +22,7 @@ from ...functions.arguments import _op
 from ...functions import elementwise
 from ...functions.elementwise import prelu as _prelu, threshold as _threshold
 from ...graph.node import tensor_like
-from ...layers.casting import castable
+from ...layers.casting import as_given, castable
 from ...layers.names import rename
 from ...layers.replay import replayed_as_call
 from ...tensor import generator_for, may_write, overwrite, to_overwrite
@@ -174,7 +174,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
 def _with_noise(input, lower, upper):
     "The input, multiplied where it is not positive by slopes drawn at random."
     if input._array.dtype.kind != 'V': F.refuse_kinds(input, 'bich', 'rrelu_with_noise_out_cpu')
-    return _op['prelu'](input, _slopes(input, lower, upper))
+    return as_given(_op['prelu'], input, _slopes(input, lower, upper))
 
 @replayed_as_call
 def _slopes(input, lower, upper):

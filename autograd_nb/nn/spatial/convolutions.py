@@ -10,6 +10,7 @@ import builtins
 import numpy as np
 
 from ... import functions as F
+from ...argument_types import warn_once
 from ...arrays.dtypes import c_name, type_name
 from ...functions.arguments import _op
 from ...functions.padding import pad
@@ -155,6 +156,11 @@ def _check_channels(input, weight, bias, dims, groups, transposed):
         )
 
 # %% ../../../nbs/nn/spatial/02_convolutions.ipynb #30a0d3b4
+_LOPSIDED = (
+    "Using padding='same' with even kernel lengths and odd dilation may require a zero-padded copy"
+    ' of the input be created'
+)
+
 def _conv(name, dims):
     def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         if isinstance(padding, str):
@@ -171,6 +177,7 @@ def _conv(name, dims):
             ]
             # the odd one goes to the far end
             if any(t % 2 for t in total):
+                warn_once(_LOPSIDED)
                 input = pad(input, [v for t in reversed(total) for v in (0, t % 2)])
             padding = tuple(t // 2 for t in total)
         stride, padding, dilation = _check_conv(

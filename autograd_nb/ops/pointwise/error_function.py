@@ -9,7 +9,7 @@ __all__ = ['erf_kernel', 'erf', 'gelu_rule', 'gelu']
 import math
 import numpy as np
 
-from ...arrays.numpy_backend import xp
+from ...arrays.numpy_backend import like_operands, xp
 from ...graph.op import N, op, symmetric
 from .declaring import EVERY_FORM, unary
 from .exponentials import exp
@@ -143,7 +143,7 @@ def _erf_double(x):
     out = np.where(a <= 0.46875, near, 1 - np.exp(-np.minimum(a * a, 900.0)) * tail)
     return np.copysign(np.where(np.isnan(v), v, out), v).astype(x.dtype)
 
-@unary(promote='float', scalar='erf', forms=EVERY_FORM)
+@unary(promote='float', scalar='erf', layout=like_operands, forms=EVERY_FORM)
 def erf(x):
     "The error function, `2 / sqrt(pi)` times the integral of `e ** -t**2` from 0 to `x`."
     return erf_kernel(x)

@@ -6,7 +6,7 @@
 __all__ = ['zero', 'zeros_for', 'zeros_in', 'filled', 'copied', 'filled_with']
 
 # %% ../../../nbs/ops/pointwise/02_zeros.ipynb #d50f5f31
-from ...arrays.numpy_backend import element, xp
+from ...arrays.numpy_backend import element, like_operands, xp
 from ...graph.apply import unbroadcast
 from ...graph.node import TensorBase
 from ...graph.op import N, linear, op
@@ -37,6 +37,7 @@ def zeros_in(g, shape):
     jvp=lambda tangents, values, out, statics: zero(out),
     batch=pointwise,
     node=lambda value, node: node,
+    layout=like_operands,
     samples=[(N(3, 4), dict(value=2.0, node='FillBackward1'))],
 )
 def filled(x, *, value, node):

@@ -6,26 +6,28 @@
 __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'no_dispatch', 'enable_reentrant_dispatch',
            'disabled', 'Overrides', 'Subclasses', 'has_torch_function', 'has_torch_function_unary',
            'has_torch_function_variadic', 'handle_torch_function', 'wrap_torch_function', 'is_tensor_like',
-           'is_tensor_method_or_property', 'resolve_name', 'get_overridable_functions', 'get_ignored_functions',
-           'redispatch_function', 'TorchFunctionMode', 'BaseTorchFunctionMode']
+           'is_tensor_method_or_property', 'resolve_name', 'get_overridable_functions', 'get_testing_overrides',
+           'get_default_nowrap_functions', 'get_ignored_functions', 'redispatch_function', 'TorchFunctionMode',
+           'BaseTorchFunctionMode']
 
 # %% ../nbs/tensor/10_overrides.ipynb #e655ef09
 import contextlib
 import functools
+import importlib
 import math
 import sys
 import threading
+import weakref
 from numbers import Number
 from types import FunctionType
 
 import numpy as np
 
 from .argument_types import ABSENT, Ask
+from .graph import engine
 from .graph.modes import LAYERS, LOCAL, SWITCH, Mode, add_field, no_grad
 from .layers.dispatch import undispatched
-from .graph.node import TensorBase
-
-from .graph.node import bind
+from .graph.node import TensorBase, bind
 from .graph.op import REGISTRY, Op
 from .functions.layouts import _as_subclass, empty_strided, in_class
 from .ops import overload_of
@@ -111,6 +113,13 @@ def _torch_function(cls, func, types, args=(), kwargs=None):
     with DisableTorchFunctionSubclass(): result = func(*args, **(kwargs or {}))
     return _kept(result, cls)
 
+class _Kind(weakref.ref):
+    "A weak reference to a class, which sets take for the class itself."
+
+    __slots__, __hash__ = (), weakref.ref.__hash__
+
+    def __eq__(self, other): return other is self or other is self()
+
 def _init_subclass(cls, **kwargs):
     super(Tensor, cls).__init_subclass__(**kwargs)
     if cls.__module__.startswith('autograd_nb.') and not {
@@ -124,7 +133,10 @@ def _init_subclass(cls, **kwargs):
         cls._bare = cls._viewed = property(_none)
         if cls.__torch_function__ is not disabled: _ask_methods(cls)
         for name in ('overrides', 'subclasses'): LAYERS.plugged[name].need(cls)
-        if cls.__torch_dispatch__ is not disabled and cls.numpy is Tensor.numpy: cls.numpy = _alien
+        if cls.__torch_dispatch__ is not disabled:
+            kinds = LAYERS.tensor_gradients
+            kinds.add(_Kind(cls, kinds.discard))
+            if cls.numpy is Tensor.numpy: cls.numpy = _alien
 
 def _alien(self, *, force=False):
     "In the place of `numpy`, in a class that computes for itself."
@@ -147,6 +159,8 @@ Tensor._make_subclass = staticmethod(
 # %% ../nbs/tensor/10_overrides.ipynb #3acea1dd
 class _Elsewhere(np.ndarray):
     "The array of a tensor whose numbers are held by its class: a shape, and nothing to compute."
+
+    kind = fields = None  # the class, and the attributes of the tensor
 
     def __array_ufunc__(self, *args, **kwargs): self.refuse()
     __setitem__ = item = tolist = copy = astype = __array_ufunc__
@@ -173,8 +187,21 @@ def _make_wrapper_subclass(
     if strides is None:
         strides = [math.prod(max(n, 1) for n in size[i + 1 :]) for i in range(len(size))]
     made = empty_strided(size, strides, dtype=dtype, device=device)
-    if isinstance(made._array, np.ndarray): made._array = made._array.view(_Elsewhere)
-    return in_class(made, cls).requires_grad_(requires_grad)
+    if not isinstance(made._array, np.ndarray):
+        return in_class(made, cls).requires_grad_(requires_grad)
+    array = made._array = made._array.view(_Elsewhere)
+    wrapper = in_class(made, cls).requires_grad_(requires_grad)
+    array.kind, array.fields = cls, wrapper.__dict__
+    return wrapper
+
+# %% ../nbs/tensor/10_overrides.ipynb #f43c300c
+def _wrapper_of(a):
+    "The wrapper that a tensor with its array stands for: nodes save arrays."
+    if type(a) is not Tensor or not isinstance(a._array, _Elsewhere) or a._array.kind is None:
+        return a
+    wrapper = in_class(a, a._array.kind)
+    wrapper.__dict__ = a._array.fields
+    return wrapper
 
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
 
@@ -285,10 +312,13 @@ def _ask_methods(cls):
         if _silent(name, method) and getattr(cls, name) is method: setattr(cls, name, _asks(method))
     for sign in _UNLIKE:
         if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, _asks_as_sign(sign))
-    for name in ('data', 'T', 'mT', 'H', 'mH'):
+    for name in ('data', 'T', 'mT', 'H', 'mH', 'grad', 'requires_grad'):
         own = getattr(Tensor, name)
-        if getattr(cls, name) is own:
-            setattr(cls, name, property(_asks(own.__get__), own.fset, own.fdel, own.__doc__))
+        if getattr(cls, name) is not own: continue
+        # what autograd looks at is told where it is set
+        read = own.fget if 'grad' in name else _asks(own.__get__)
+        write = _asks(own.__set__) if own.fset else None
+        setattr(cls, name, property(read, write, own.fdel, own.__doc__))
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
 add_field('functions', (), general=True)  # modes that are called in a function's place
@@ -345,6 +375,8 @@ def _first(func, args, kwargs):
 Ask.first, Ask.overrides = _first, _answers
 
 # %% ../nbs/tensor/10_overrides.ipynb #b255a56b
+add_field('wrapped', general=True)  # a backward pass among tensors of classes that compute
+
 class Subclasses(Needed):
     """The result of an operation as the class of one of its tensors computes it, if one of them
     does; otherwise the kernel's.
@@ -355,17 +387,29 @@ class Subclasses(Needed):
         found = _computed(call.op, call.args, call.statics)
         return inner(call) if found is NotImplemented else found
 
+    def backward(self, tensors, grads, *options):
+        """A backward pass from `tensors`. Where their classes compute for themselves, what is
+        implied comes from them, and no operation of the rules looks for an array.
+        """
+        grads = tuple(_one_for(t) if g is None else g for t, g in zip(tensors, grads))
+        if not any(_computes(type(t)) for t in (*tensors, *grads)):
+            return engine.run(tensors, grads, *options)
+        before = LOCAL.modes.change(wrapped=True)
+        try: return engine.run(tensors, grads, *options)
+        finally: LOCAL.modes.change(**before)
+
+def _computes(kind): return getattr(kind, '__torch_dispatch__', disabled) is not disabled
+
+def _one_for(tensor):
+    "The gradient of a single number by itself as its class computes it, if it does."
+    if not _computes(type(tensor)) or tensor._array.size != 1: return None
+    with no_grad(): return REGISTRY['filled'].call(tensor, value=1.0, node='FillBackward0')
+
 # %% ../nbs/tensor/10_overrides.ipynb #d2237256
 def _computed(op, args, statics):
-    kinds = (
-        [
-            k
-            for k in dict.fromkeys(map(type, args))
-            if getattr(k, '__torch_dispatch__', disabled) is not disabled
-        ]
-        if ENABLED.dispatch
-        else ()
-    )
+    if not ENABLED.dispatch: return NotImplemented
+    args = tuple(map(_wrapper_of, args))
+    kinds = [k for k in dict.fromkeys(map(type, args)) if _computes(k)]
     for kind in kinds:
         with no_grad(), _switched(functions=False):
             result = kind.__torch_dispatch__(
@@ -445,14 +489,40 @@ def resolve_name(f):
     if name is None: return str(f)
     return f'torch.Tensor.{name}' if getattr(Tensor, name, None) is f else f'torch.{name}'
 
+# %% ../nbs/tensor/10_overrides.ipynb #2c3b9f90
 def get_overridable_functions():
     "The functions of tensors, by where they are found."
-    return {
+    torch, ignored = sys.modules['autograd_nb'], get_ignored_functions()
+    operations = [op.direct for op in REGISTRY.values()]
+    composed = [f for f in _public(torch) if hasattr(f, 'asks')]
+    found = {
         Tensor: sorted(
             (f for f in _methods() if not f.__name__.startswith('__')), key=lambda f: f.__name__
         ),
-        sys.modules['autograd_nb']: [op.direct for op in REGISTRY.values()],
+        torch: [f for f in dict.fromkeys(operations + composed) if f not in ignored],
     }
+    for name in ('nn.functional', 'linalg', 'fft', 'special'):
+        space = importlib.import_module(f'autograd_nb.{name}')
+        found[space] = _public(space)
+    return found
+
+def _public(space):
+    "The functions of a module, by their names."
+    return [f for n, f in sorted(vars(space).items()) if n[0] != '_' and type(f) is FunctionType]
+
+# %% ../nbs/tensor/10_overrides.ipynb #de5c48c5
+def get_testing_overrides():
+    """For each function of tensors one with the same arguments that returns -1, as tests of classes
+    with `__torch_function__` use it.
+    """
+    return {f: _stand_in(f) for fs in get_overridable_functions().values() for f in fs}
+
+def _stand_in(func):
+    return functools.wraps(func)(lambda *args, **kwargs: -1)
+
+def get_default_nowrap_functions():
+    "The properties whose answers keep their class when a class of tensors is asked about them."
+    return {Tensor._base.__get__, Tensor.grad.__get__}
 
 def get_ignored_functions():
     "The functions that cannot be overridden: those that make tensors from nothing."
@@ -481,6 +551,11 @@ class TorchFunctionMode(Mode):
         raise NotImplementedError
 
     def __enter__(self):
+        if getattr(self.__torch_function__, '__self__', self) is not self:
+            raise RuntimeError(
+                "Defining your mode's `__torch_function__` as a classmethod is not supported,"
+                ' please make it a plain method'
+            )
         if 'stack' not in self.__dict__: Mode.__init__(self)
         self.stack.append(LOCAL.modes.change(functions=(*LOCAL.modes.functions, self)))
         with SWITCH.lock: Ask.modes += 1
@@ -495,6 +570,7 @@ class TorchFunctionMode(Mode):
 
     def clone(self): return self
 
+# %% ../nbs/tensor/10_overrides.ipynb #2e95337b
 class BaseTorchFunctionMode(TorchFunctionMode):
     "A mode that changes nothing."
 

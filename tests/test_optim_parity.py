@@ -664,13 +664,21 @@ def test_refused_options():
         SGD(w, lr=.1)
         SGD([], lr=.1)
         SGD([dict(params={w})], lr=.1)
+        SGD([z], lr=.1, fused=True).step()
+        Adam([z], fused=True).step()
+        AdamW([i], fused=True).step()
+        AdamW([i]).step()
+        Adagrad([z], fused=True).step()
+        Adagrad([i]).step()
     """
     for line in filter(None, map(str.strip, refused.splitlines())):
         said = []
         for t in (torch, autograd_nb):
             with pytest.raises(Exception) as caught, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                eval(line, {"w": t.ones(2, requires_grad=True), "torch": t, **vars(t.optim)})
+                z, i = t.ones(2, dtype=t.complex64), t.ones(2, dtype=t.int32)
+                z.grad, i.grad = t.ones_like(z), t.ones_like(i)
+                eval(line, {"w": t.ones(2, requires_grad=True), "z": z, "i": i, "torch": t, **vars(t.optim)})
             said.append((type(caught.value).__name__, str(caught.value)))
         assert said[1][0] == said[0][0] and said[1][1].startswith(said[0][1]), line
 

@@ -19,7 +19,7 @@ from ..arrays.numpy_backend import is_array
 from .errors import better_failure, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number
 from autograd_nb.graph.node import (
-    WRAPPERS, TensorBase, aligned, node_at, output_at, tensor_like, unaligned
+    TensorBase, aligned, node_at, output_at, tensor_like, unaligned
 )
 from .op import REGISTRY
 from .roots import edges_of, root_gradients
@@ -474,7 +474,7 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     returned in a list (None where there is no path); with `accumulate` as well, these gradients,
     and no others, are accumulated."""
     # gradients that belong to a function transform have no array to compute with
-    recorded = graph or not WRAPPERS.isdisjoint(map(type, (*grads, *tensors)))
+    recorded = graph or not LAYERS.tensor_gradients.isdisjoint(map(type, (*grads, *tensors)))
     modes, plan, wanted = LOCAL.modes, None, None
     stack = modes.composed
     if stack is None or stack.epoch != LAYERS.epoch: stack = modes.stack()

@@ -319,7 +319,8 @@ class Layers(Plugged):
         super().__init__()
         self.apply = self.kernel = self.computed = self.run = self.run_bare = None
         self.steps = self.accumulate = self.nested = self.earlier = self.take_back = None
-        self.writes = NoWrites()
+        # `tensor_gradients`: classes of tensors whose gradients are no arrays
+        self.writes, self.tensor_gradients = NoWrites(), set()
         self.rules = None  # makes `run` and `run_graph` for a class of nodes
         self.defined = []  # called with each new operation
         self.constant = lambda tensor: tensor  # a tensor whose numbers come from Python

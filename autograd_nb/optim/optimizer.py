@@ -26,7 +26,7 @@ import numpy as np
 from autograd_nb.arrays.cupy_backend import (
     Capture, Device, device_xp, is_on_device, on_device_of, rebind_to_device
 )
-from ..arrays.dtypes import get_default_dtype
+from ..arrays.dtypes import get_default_dtype, type_name
 from ..arrays.numpy_backend import Switch, dimension_order
 from ..graph.modes import enable_grad
 from ..layers.replay import replayed_as_call
@@ -941,6 +941,22 @@ class _Rule:
         return self.numbers(group, counts[0].item(0), *counts[1:])
 
 # %% ../../nbs/optim/01_optimizer.ipynb #58a5803c
+def _refuse_dtype(group, p):
+    "Raise RuntimeError for a parameter whose numbers such a step cannot be made of."
+    if p.is_floating_point() or p.is_complex() and not group.get('fused'): return
+    if group.get('fused'):
+        raise RuntimeError(
+            '`fused=True` requires all the params to be floating point Tensors of supported'
+            " devices: ['mps', 'cuda', 'xpu', 'hpu', 'cpu', 'mtia', 'privateuseone'] but"
+            f' {p.dtype} and {p.device}'
+        )
+    if not isinstance(group.get('lr'), int):
+        raise RuntimeError(
+            f"result type Float can't be cast to the desired output type {type_name(p._array)}: a"
+            ' step is no whole number'
+        )
+
+# %% ../../nbs/optim/01_optimizer.ipynb #de2c1be6
 class _Runs:
     "Which parameters take their steps together."
 
@@ -966,6 +982,7 @@ class _Runs:
     def _sorted(self, group, active):
         together, names = {}, self.remembered(group)
         for i, p in enumerate(active):
+            _refuse_dtype(group, p)
             held = self._ready(group, p, names)
             counts = [held[c] for c in self.counters]
             key = (

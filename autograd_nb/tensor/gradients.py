@@ -21,7 +21,7 @@ from ..graph import engine
 from autograd_nb.graph.errors import (
     argument_error, called, not_float_error, not_recorded, own_copy, teach
 )
-from ..graph.modes import LOCAL, SWITCH
+from ..graph.modes import LAYERS, LOCAL, SWITCH
 from autograd_nb.graph.node import (
     AccumulateGrad, OutputEdge, TensorBase, Unreached, node_at, output_at, tensor_of
 )
@@ -241,7 +241,8 @@ class Backward:
             if answer is not ABSENT: return answer
         given = gradient is None or isinstance(gradient, TensorBase)
         grads = (gradient,) if given else _only_gradient(gradient)
-        if create_graph or inputs is not None or LOCAL.modes.transforms:
+        own = self.__class__ in LAYERS.tensor_gradients  # which may have to say what is implied
+        if create_graph or inputs is not None or LOCAL.modes.transforms or own:
             backward((self,), grads, retain_graph, create_graph, inputs)
         else:
             engine.run((self,), grads, retain_graph, False)

@@ -11,6 +11,7 @@ import weakref
 
 from ..arrays.numpy_backend import storage_of
 from ..arrays.topics import take_topics
+from ..graph.modes import LAYERS
 from ..graph.node import AccumulateGrad, BOUND, TensorBase, WRAPPERS
 from ..graph.op import REGISTRY
 from ..layers.conjugate_views import BITS
@@ -256,6 +257,7 @@ def adopt(Tensor):
         fields = dict(__slots__=(), __module__=__name__, __doc__=kind.__doc__, _bare=None)
         KINDS[name] = type(name, (kind, Tensor), dict(fields, _viewed=None))
         WRAPPERS.add(KINDS[name])
+        LAYERS.tensor_gradients.add(KINDS[name])
 
 # %% ../../nbs/transforms/02_wrappers.ipynb #55d316d7
 _new = TensorBase.__new__

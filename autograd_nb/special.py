@@ -138,7 +138,9 @@ def polygamma(n, input, *, out=None):
     return into(out, digamma(input) if n == 0 else REGISTRY['polygamma'].call(input, order=int(n)))
 
 @forms('method method_', names='polygamma')
-def _polygamma(input, n): return polygamma(n, input)
+def _polygamma(input, n):
+    "`polygamma(n, input)`, as a method."
+    return polygamma(n, input)
 
 @forms('function method method_', names='mvlgamma')
 def multigammaln(input, p, *, out=None):

@@ -100,13 +100,15 @@ def rounding(run):
             or n.op.elementwise
         ):
             return r
-        return tuple(map(rounded_gradient, r)) if r.__class__ is tuple else rounded_gradient(r)
+        if r.__class__ is tuple: return tuple([rounded_gradient(v, BF16) for v in r])
+        return rounded_gradient(r, BF16)
 
     return run_rounding
 
-def rounded_gradient(r):
-    "A gradient that a rule computed from bfloat16 numbers, in bfloat16 again."
-    return KERNELS.converted(r, BF16) if r is not None and r.dtype.kind == 'f' else r
+def rounded_gradient(r, short):
+    "A gradient that a rule computed from numbers of the dtype `short`, in it again."
+    if r is None or r.dtype.kind != 'f' or r.dtype is short: return r
+    return rounded(r, short) if r.dtype is F32 else KERNELS.converted(asarray(r), short)
 
 # %% ../../nbs/layers/12_half.ipynb #728d6a0c
 def too_short(op):
@@ -172,7 +174,7 @@ def in_single(function):
         if getattr(found, 'dtype', None) is first.dtype: return found
         several = not isinstance(found, (ndarray, generic, type(None)))
         found = list(found) if several else [found]
-        found = [None if r is None else rounded(r, first.dtype) for r in found]
+        found = [rounded_gradient(r, first.dtype) for r in found]
         return found if several else found[0]
 
     return in_float32

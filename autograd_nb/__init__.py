@@ -71,6 +71,7 @@ from .tensor.properties import STRIDED as strided, layout
 from .nn.modules.module import typename
 from .refused import refusals as _refusals, refuse as _refuse
 from . import module_paths as _module_paths  # where else PyTorch keeps its names
+from . import low_level as _low_level  # what `torch.ops.aten` calls
 from .ops import refused_dtypes as _refused_dtypes  # what PyTorch has no kernel for
 from autograd_nb.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled

@@ -781,3 +781,169 @@ def told_of(library, call):
 @pytest.mark.parametrize("use", ["Same.apply(b)", "Seen.apply(b)", "Twice.apply(b)", "m(b)"])
 def test_classes_of_what_custom_functions_return(use, given, kind):
     agree(kind, "m = torch.nn.ReLU()", "h = m.register_full_backward_hook(lambda *given: None)", f"a = {VECTOR}", f"b = {given}", f"c = {use}", "d = type(c).__name__", "with torch.no_grad(): e = Same.apply(b)", "f = type(e).__name__", "c.sum().backward()")
+
+
+# Operations by PyTorch's low-level names, called as PyTorch declares them ------------------------------------------
+
+LOW_LEVEL = """
+aten.where.self(x>0,x,y)
+aten.index.Tensor(x,[i])
+aten.add.Tensor(x,y)
+aten.add.Tensor(x,y,alpha=2)
+aten.sub.Tensor(x,y)
+aten.mul.Tensor(x,y)
+aten.mul.Scalar(x,2.)
+aten.div.Tensor(x,y)
+aten.pow.Tensor_Scalar(x,2)
+aten.mm.default(m,m)
+aten.mm(m,m)
+aten.t.default(m)
+aten.sum.dim_IntList(m,[0])
+aten.sum.default(m)
+aten.mean.dim(m,[1],True)
+aten.view.default(m,[-1])
+aten.relu.default(x)
+aten.sigmoid.default(x)
+aten.gather.default(m,1,j)
+aten.scatter_add.default(m,1,j,m)
+aten.index_select.default(m,0,i)
+aten.cat.default([x,y])
+aten.cat.default([m,m],1)
+aten.stack.default([x,y],1)
+aten.transpose.int(m,0,1)
+aten.permute.default(m,[1,0])
+aten.select.int(m,0,1)
+aten.slice.Tensor(m,0,1,3)
+aten.expand.default(x.view(1,3),[2,3])
+aten.unsqueeze.default(x,0)
+aten.squeeze.dim(x.view(1,3),0)
+aten.clone.default(x)
+aten.detach.default(x)
+aten.addmm.default(m,m,m)
+aten.addmm.default(m,m,m,beta=2,alpha=3)
+aten.bmm.default(m[None],m[None])
+aten.clamp.default(x,0,1)
+aten.clamp.default(x,min=0)
+aten._softmax.default(m,1,False)
+aten._log_softmax.default(m,1,False)
+aten.softmax.int(m,1)
+aten.masked_fill.Scalar(x,x>0,1.)
+aten.gt.Scalar(x,0)
+aten.eq.Tensor(x,y)
+aten.maximum.default(x,y)
+aten.max.default(x)
+aten.max.dim(m,1)
+aten.amax.default(m,[1])
+aten.argmax.default(m,1)
+aten.cumsum.default(m,1)
+aten.native_layer_norm.default(m,[3],None,None,1e-5)[0]
+aten.convolution.default(im,w,None,[1,1],[0,0],[1,1],False,[0,0],1)
+aten.embedding.default(m,i)
+aten.zeros.default([2])
+aten.ones.default([2])
+aten.full.default([2],3.)
+aten.arange.default(4)
+aten.ones_like.default(x)
+aten.zeros_like.default(x)
+aten.empty.memory_format([2]).shape
+aten.neg.default(x)
+aten.exp.default(x)
+aten.rsub.Scalar(x,2)
+aten.sin_(x.clone())
+aten.add_.Tensor(x.clone(),y)
+aten.mul_.Tensor(x.clone(),y)
+aten.relu_.default(x.clone())
+aten.copy_.default(x.clone(),y)
+aten.fill_.Scalar(x.clone(),2.)
+aten.threshold_backward.default(x,y,0)
+aten.tanh_backward.default(x,y)
+aten.sigmoid_backward.default(x,y)
+aten.native_dropout.default(x,0.,True)[0]
+aten.topk.default(m,2)
+aten.sort.default(m)
+aten.split.Tensor(m,1)
+aten.unbind.int(m)
+aten.linear.default(m,m)
+aten.matmul.default(m,m)
+aten.dot.default(x,y)
+aten.norm.Scalar(x)
+aten.var.correction(m,[1],correction=1)
+aten.std.default(x)
+aten.lerp.Scalar(x,y,0.5)
+aten.tril.default(m)
+aten.flip.default(m,[0])
+aten.roll.default(x,[1])
+aten.repeat.default(x,[2,1])
+aten.constant_pad_nd.default(x,[1,1],0.)
+aten.gelu.default(x)
+aten.gelu.default(x,approximate='tanh')
+aten.leaky_relu.default(x,0.1)
+aten.alias.default(x)
+aten._to_copy.default(x,dtype=torch.float64)
+aten.bitwise_and.Tensor(x>0,y>0)
+aten.logical_not.default(x>0)
+aten.nonzero.default(x>0)
+aten.index_put.default(x,[i],y[:2])
+aten.diagonal.default(m)
+aten.as_strided.default(x,[2],[1])
+aten.reciprocal.default(x)
+aten.where.ScalarOther(x>0,x,0.)
+aten.scalar_tensor.default(2.)
+aten.isnan.default(x)
+aten.mse_loss.default(x,y)
+aten.avg_pool2d.default(im,[2,2])
+aten.max_pool2d_with_indices.default(im,[2,2])[0]
+aten.native_batch_norm.default(im,None,None,None,None,True,.1,1e-5)[0]
+aten.native_group_norm.default(im,None,None,1,2,16,1,1e-5)[0]
+aten._unsafe_view.default(m,[-1])
+aten.new_zeros.default(x,[2])
+aten.rand.default([2]).shape
+aten.randn.default([2]).shape
+aten.bernoulli.p(x,0.).shape
+aten.item(x[0])
+aten._local_scalar_dense.default(x[0])
+aten.sym_size.int(m,0)
+aten.prod.default(x)
+aten.any.default(x>0)
+aten.all.dim(m>0,0)
+aten.hardtanh.default(x,-1.,1.)
+aten.elu.default(x)
+aten.silu.default(x)
+aten.abs.default(x)
+aten.floor_divide.default(x,y)
+aten.remainder.Scalar(x,2)
+aten.atan2.default(x,y)
+aten.minimum.default(x,y)
+aten.log1p.default(x.abs())
+aten.erf.default(x)
+aten.outer.default(x,y)
+aten.mv.default(m,x)
+aten.baddbmm.default(m[None],m[None],m[None])
+aten.linalg_vector_norm.default(x)
+aten.sum.dim_IntList(m,[0],dtype=torch.float64)
+"""
+
+
+@pytest.mark.parametrize("call", LOW_LEVEL.strip().splitlines())
+def test_calls_by_low_level_names(call):
+    def found(t):
+        t.manual_seed(0)
+        draw = np.random.RandomState(0).randn
+        names = {"torch": t, "aten": t.ops.aten, "x": t.tensor(draw(3)), "y": t.tensor(draw(3)), "m": t.tensor(draw(3, 3)), "im": t.tensor(draw(1, 2, 4, 4)), "w": t.tensor(draw(2, 2, 3, 3))}
+        names |= {"i": t.tensor([0, 2]), "j": t.tensor([[0, 1], [1, 2], [0, 0]]), "i3": t.tensor([0, 1, 2])}
+        return told(eval(call, names))
+
+    def told(value):
+        if isinstance(value, (tuple, list)):
+            return [told(v) for v in value]
+        return (str(value.dtype), tuple(value.shape), value.detach().double().numpy().round(6).tolist()) if hasattr(value, "detach") else str(value)
+
+    assert found(torch) == found(ours)
+
+
+def test_unknown_low_level_names():
+    for t in (torch, ours):
+        for name in ("nonsense", "add.nonsense", "Tensor"):
+            packet, _, overload = name.partition(".")
+            with pytest.raises(AttributeError):
+                getattr(getattr(t.ops.aten, packet), overload or "default")

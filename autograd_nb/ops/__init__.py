@@ -7,9 +7,11 @@ __all__ = ['aten', 'OpOverload', 'OpOverloadPacket', 'overload_of']
 
 # %% ../../nbs/ops/00_package.ipynb #396aca79
 import re as _re
+from numbers import Number as _Number
 from types import SimpleNamespace as _Namespace
 
 from .. import layers as _layers  # noqa: F401 (the engine's layers plug themselves in)
+from ..arrays.dtypes import dtype as _dtype
 from ..graph.node import TensorBase as _TensorBase
 from ..graph.op import REGISTRY as _REGISTRY
 from . import saved_names as _saved_names  # noqa: F401
@@ -17,8 +19,8 @@ from . import saved_names as _saved_names  # noqa: F401
 # %% ../../nbs/ops/00_package.ipynb #6ea6e958
 class OpOverload:
     """One way of calling an operation, by PyTorch's name for it: `aten.mul.Tensor`. `op`: what
-    computes it; calling the overload calls that. Two operations of ours may share a name (`linear`
-    is an `addmm`): then their overloads are equal.
+    computes it; calling the overload calls its packet. Two operations of ours may share a name
+    (`linear` is an `addmm`): then their overloads are equal.
     """
 
     def __init__(self, packet, overload, op):
@@ -37,7 +39,7 @@ class OpOverload:
             '' if self._overloadname == 'default' else '.' + self._overloadname
         )
 
-    def __call__(self, /, *args, **kwargs): return self.op(*args, **kwargs)
+    def __call__(self, /, *args, **kwargs): return self.overloadpacket(*args, **kwargs)
 
     def __eq__(self, other):
         return isinstance(other, OpOverload) and str(self) == str(other)
@@ -135,7 +137,7 @@ _OVERLOADS = {
         'var std var_mean std_mean': 'correction',
         'prod': 'default dim_int',
         'median max min': 'default dim',
-        'select transpose unbind': 'int',
+        'select transpose unbind softmax log_softmax': 'int',
         'slice split index sort': 'Tensor',
         'squeeze': 'default dim dims',
         'where': 'self',
@@ -143,6 +145,38 @@ _OVERLOADS = {
     }.items()
     for name in names.split()
 }
+# overloads that no application here is shown as
+_ALSO = dict(
+    where='Scalar ScalarOther ScalarSelf', masked_fill='Tensor', std='default dim',
+    var='default dim',
+)
+
+# %% ../../nbs/ops/00_package.ipynb #405605e1
+def _is_mask(a): return isinstance(a, _TensorBase) and a._array.dtype.kind == 'b'
+
+def _fits(op, args, options):
+    "Whether these are the arguments of an operation."
+    if not options.keys() <= op.statics.keys(): return False
+    if any(isinstance(v, (list, _dtype)) for v in options.values()): return False
+    # a condition comes last, but for users first
+    if op.name == 'where' and _is_mask(args[0]) and not _is_mask(args[-1]): return False
+    operands = (_TensorBase, _Number, type(None))
+    few = op.variadic or len(args) <= len(op.params)
+    return few and all(isinstance(a, operands) for a in args)
+
+class _Packet(OpOverloadPacket):
+    "An operation with all its overloads, or (where there is none) the public function of a name."
+
+    def __call__(self, /, *args, **kwargs):
+        op = self._op
+        if op is None or not _fits(op, args, kwargs): op = aten.public(self._opname)
+        return op(*args, **kwargs)
+
+    def __getattr__(self, name):
+        # of a function it is not known what PyTorch's overloads are
+        if name in _ALSO.get(self._opname, '').split() or self._op is None and name[0] != '_':
+            return OpOverload(self, name, self._op)
+        return super().__getattr__(name)
 
 # %% ../../nbs/ops/00_package.ipynb #76383825
 class _Aten:
@@ -154,15 +188,19 @@ class _Aten:
     def _packet(self, name, op):
         found = self._packets.get((name, op))
         if found is None:
-            found = self._packets[name, op] = OpOverloadPacket(
+            found = self._packets[name, op] = _Packet(
                 'aten', name, op, _OVERLOADS.get(name, ('default',))
             )
         return found
 
+    @staticmethod
+    def public(name):
+        "The public function of a name. Raises AttributeError; see `low_level`."
+        raise AttributeError(f"'_OpNamespace' 'aten' object has no attribute '{name}'")
+
     def __getattr__(self, name):
         op = _REGISTRY.get(name) or _REGISTRY.get(_ATEN.get(name))
-        if op is None:
-            raise AttributeError(f"'_OpNamespace' 'aten' object has no attribute '{name}'")
+        if op is None: self.public(name)
         return self._packet(name, op)
 
     def __dir__(self):

@@ -85,6 +85,12 @@ class Notebook:
         names = (variables_in(source, defined=not exporting(source)) for source in cells)
         return set().union(*names) - set(self.definitions)
 
+    @functools.cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        "The classes of its exported cells by their names, also those that have no entry."
+        sources = (cell.source for cell in nbformat.read(self.path, 4).cells if cell.cell_type == "code" and EXPORTED & set(directives(cell.source)))
+        return {node.name: node for source in sources for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+
     @property
     def document(self) -> str:
         "The page's name for Sphinx: its path without the ending."
@@ -311,15 +317,22 @@ def signature(node: Definition, drop_first: bool = False) -> str:
     return f"({ast.unparse(arguments)}){returns}"
 
 
-def entry(node: Definition, module: str, text_of, index: bool = True) -> str:
-    """A function or class as an object of Sphinx's Python domain, in MyST.
+def maker(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> ast.FunctionDef | None:
+    "The `__init__` of a class: its own, or the nearest above it among `classes`."
+    own = next((m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
+    above = (classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes)
+    return own or next(filter(None, (maker(base, classes) for base in above)), None)
+
+
+def entry(node: Definition, home: Notebook, text_of, index: bool = True) -> str:
+    """A function or class of the notebook `home` as an object of Sphinx's Python domain, in MyST.
 
     `text_of` turns a docstring into Markdown. With `index=False` the entry is shown but is not what links lead to.
     """
-    options = [f":module: {module}"] + ([] if index else [":no-index:"])
+    options = [f":module: {home.dotted}"] + ([] if index else [":no-index:"])
     if not isinstance(node, ast.ClassDef):
         return directive("py:function", node.name + signature(node), options, text_of(ast.get_docstring(node) or ""), fence=8)
-    init = next((m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
+    init = maker(node, home.classes)
     parts = [text_of(ast.get_docstring(node) or "")]
     for method in documented_methods(node):
         marks = decorators(method)
@@ -448,14 +461,14 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
     requested = re.fullmatch(r"\s*show_doc\(([\w.]+).*\)\s*", cell.source, re.S)
     if requested:
         place = names.definition(requested[1].rpartition(".")[2]) or names.definition(requested[1])
-        return [new_markdown_cell(entry(place[1], place[0].dotted, text_of, index=place[0] is not here))] if place else []
+        return [new_markdown_cell(entry(place[1], place[0], text_of, index=place[0] is not here))] if place else []
     before = []
     tags = set(cell.metadata.get("tags", []))
     if EXPORTED & set(found):
         definitions = definitions_in(cell.source)
         open_source = here.document.startswith(READ_THROUGH)
         if "exporti" not in found and definitions:
-            before = [places(definitions, here)] if open_source else [new_markdown_cell(entry(node, here.dotted, text_of)) for node in definitions]
+            before = [places(definitions, here)] if open_source else [new_markdown_cell(entry(node, here, text_of)) for node in definitions]
         if imports_only(cell.source) and not cell.outputs:
             return before
         if not open_source:
@@ -484,7 +497,7 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
 
 def places(definitions: list[Definition], here: Notebook):
     "Entries that only links and the index lead to: signature and sentence stand in the code below."
-    entries = "\n\n".join(entry(node, here.dotted, lambda text: "") for node in definitions)
+    entries = "\n\n".join(entry(node, here, lambda text: "") for node in definitions)
     return new_markdown_cell(directive("container", "in-code", [], entries, fence=10))
 
 

@@ -29,6 +29,7 @@ import light  # noqa: E402
 import mathematics  # noqa: E402
 import own  # noqa: E402
 import pack  # noqa: E402
+import pages  # noqa: E402
 import reference  # noqa: E402
 
 KB = 1000
@@ -268,6 +269,13 @@ def test_the_reference_has_a_heading_for_every_name():
     for name in ("torch", "tensor", "nn"):
         text, _ = book.page(name)
         assert f"## {reference.REST}" not in text, text.split(f"## {reference.REST}")[1][:500]
+
+
+def test_entries_of_classes_say_what_they_are_made_of():
+    "Also where a base class takes the arguments."
+    for notebook, name, arguments in (("nn/modules/16_pooling", "MaxPool2d", "(kernel_size, stride=None, padding=0"), ("nn/modules/11_dropout", "Dropout1d", "(p=0.5, inplace=False)"), ("nn/modules/23_instancenorm", "InstanceNorm2d", "(num_features, eps=")):
+        home = pages.read(ROOT / f"nbs/{notebook}.ipynb")
+        assert f"{{py:class}} {name}{arguments}" in pages.entry(home.classes[name], home, str)
 
 
 def test_the_reference_says_something_of_every_name():

@@ -100,12 +100,11 @@ def rounding(run):
             or n.op.elementwise
         ):
             return r
-        if r.__class__ is tuple: return tuple([rounded_gradient(v, BF16) for v in r])
-        return rounded_gradient(r, BF16)
+        return tuple(map(rounded_gradient, r)) if r.__class__ is tuple else rounded_gradient(r)
 
     return run_rounding
 
-def rounded_gradient(r, short):
+def rounded_gradient(r, short=BF16):
     "A gradient that a rule computed from numbers of the dtype `short`, in it again."
     if r is None or r.dtype.kind != 'f' or r.dtype is short: return r
     return rounded(r, short) if r.dtype is F32 else KERNELS.converted(asarray(r), short)

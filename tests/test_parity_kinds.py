@@ -947,3 +947,9 @@ def test_unknown_low_level_names():
             packet, _, overload = name.partition(".")
             with pytest.raises(AttributeError):
                 getattr(getattr(t.ops.aten, packet), overload or "default")
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0, 2.0, 1.0], [3.0, 1.0, 2.0], [5.0, 5.0], [2.0], [1.0, float("nan"), 4.0, 2.0]])
+def test_equal_middle_ones_share_the_gradient(values):
+    for name in ("median", "nanmedian"):
+        agree(f"a = torch.tensor({values}, requires_grad=True)".replace("nan", "float('nan')"), f"b = a.{name}()", "print(b, b.grad_fn)", "b.backward()", "print(a.grad)")

@@ -107,7 +107,8 @@ def rounding(run):
 def rounded_gradient(r, short=BF16):
     "A gradient that a rule computed from numbers of the dtype `short`, in it again."
     if r is None or r.dtype.kind != 'f' or r.dtype is short: return r
-    return rounded(r, short) if r.dtype is F32 else KERNELS.converted(asarray(r), short)
+    if r.dtype == F32: return rounded(r, short)
+    return KERNELS.converted(r if is_array(r) else asarray(r), short)
 
 # %% ../../nbs/layers/12_half.ipynb #728d6a0c
 def too_short(op):

@@ -18,7 +18,7 @@ from ..graph.node import TensorBase, tensor_of
 from ..graph.modes import LAYERS, LOCAL
 from ..graph.roots import edges_of, one_for
 from autograd_nb.tensor.backward import (
-    as_tuple, backward as start_backward, edge_standins, parse_inputs, parse_roots
+    as_tuple, backward as start_backward, edge_standins, parse_inputs, parse_roots, run_pass
 )
 
 # %% ../../nbs/autograd/01_gradient.ipynb #67c10590
@@ -102,9 +102,7 @@ def grad(
     elif is_grads_batched:
         found = _batched(tensors, starts, keep, create_graph, wanted)
     else:
-        own = LAYERS.plugged['subclasses']
-        run = own.backward if own.awake else engine.run
-        found = run(tensors, starts, keep, create_graph, wanted)
+        found = run_pass(tensors, starts, keep, create_graph, wanted)
     if modes.transforms: found = _of_the_level(found, tensors, wanted)
     if not allow_unused:
         for i, (x, g) in enumerate(zip(wanted, found)):

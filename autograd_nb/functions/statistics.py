@@ -67,24 +67,14 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     count = F.sum(cast(_op['logical_not'](bad), dtype or input.dtype), _tuple(dim), keepdim)
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
+# %% ../../nbs/tensor/functions/23_statistics.ipynb #d40aa697
 @forms('function method', numpy_names=True)
 def nanmedian(input, dim=None, keepdim=False, *, out=None):
     """The middle element (the lower of two) of all that is not NaN; with `dim`, a pair (values,
     indices).
     """
     F.refuse_kinds(input, 'cb', 'median_cpu')
-    if dim is None:
-        if input._array.size and not _may_hold_nan(input._array):  # equal ones share the gradient
-            return into(out, rename(_op['median'](input), 'NanmedianBackward0'))
-        flat = reshape(input, -1)
-        return into(
-            out,
-            (
-                rename(nanmedian(flat, 0).values, 'NanmedianBackward0')
-                if flat._array.size
-                else tensor_like(np.full((), np.nan, flat._array.dtype))
-            ),
-        )
+    if dim is None: return into(out, _nanmedian_of_all(input))
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         return into(out, return_nanmedian(*F.only(input, 'NanmedianBackward1')))
@@ -95,6 +85,12 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     if not keepdim: index = squeeze(index, d)
     values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='NanmedianBackward1')
     return into(out, return_nanmedian(values, index))
+
+def _nanmedian_of_all(input):
+    if not input._array.size: return tensor_like(np.full((), np.nan, input._array.dtype))
+    # equal ones share the gradient
+    if not _may_hold_nan(input._array): return rename(_op['median'](input), 'NanmedianBackward0')
+    return rename(nanmedian(reshape(input, -1), 0).values, 'NanmedianBackward0')
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #7b17b408
 def _parts_of(q, input, interpolation):

@@ -14,7 +14,7 @@ from ...creation import empty
 from .. import functional as F, init
 from .lazy import SizedByInput
 from .module import Module
-from .utils import _pair, _single, _triple
+from .utils import _pair, _reverse_repeat_tuple, _single, _triple
 from ..parameter import Parameter, UninitializedParameter
 
 # %% ../../../nbs/nn/modules/15_conv.ipynb #ae49ef44
@@ -60,7 +60,7 @@ class _ConvNd(Module):
 # %% ../../../nbs/nn/modules/15_conv.ipynb #4e22785d
 def _by_side(padding, dilation, window):
     "How much to pad on each side, from the last dimension to the first, as `pad` wants it."
-    if not isinstance(padding, str): return tuple(p for p in reversed(padding) for _ in range(2))
+    if not isinstance(padding, str): return _reverse_repeat_tuple(padding, 2)
     total = [d * (k - 1) if padding == 'same' else 0 for d, k in zip(dilation, window)]
     return [v for t in reversed(total) for v in (t // 2, t - t // 2)]
 

@@ -212,7 +212,7 @@ def test_value(case):
 GRADIENT_ATOL = 1e-7
 INF, NAN = float("inf"), float("nan")
 HARD = [-INF, -1e30, -100.0, -30.0, -17.0, -2.5, -1.0, -0.5, -1e-8, -0.0, 0.0, 1e-8, 1e-30, 0.5, 1.0, 1.5, 2.5, 17.0, 30.0, 88.0, 100.0, 1e30, INF, NAN]
-UNARY = [op.name for op in REGISTRY.values() if op.params == ("x",) and op.samples and not op.statics and len(op.samples[0]) == 1 and op.__module__ == "autograd_nb.ops.pointwise" and op.jvp == "symmetric" and op.name != "zero" and reference(op.name)]
+UNARY = [op.name for op in REGISTRY.values() if op.params == ("x",) and op.samples and not op.statics and len(op.samples[0]) == 1 and op.__module__.startswith("autograd_nb.ops.pointwise.") and op.jvp == "symmetric" and op.name != "zero" and reference(op.name)]
 WITH_STATICS = [("leaky_relu", dict(negative_slope=0.1)), ("elu", dict(alpha=1.5)), ("softplus", dict(beta=1.0, threshold=20.0)), ("softplus", dict(beta=2.0, threshold=20.0)),
                 ("gelu", dict(approximate="none")), ("gelu", dict(approximate="tanh")), ("clamp", dict(min=-0.5, max=1.0)), ("clamp", dict(min=None, max=0.5)), ("clamp", dict(min=1.0, max=None)),
                 *[("pow", dict(exponent=e)) for e in (0, 1, 2, 3, 4, -1, -2, -3, 1.5, 2.0, 7, 1 / 3)], *[("rpow", dict(base=b)) for b in (1.0, 2.0, 0.5)]]

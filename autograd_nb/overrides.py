@@ -14,6 +14,7 @@ __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'n
 import contextlib
 import functools
 import importlib
+import inspect
 import math
 import sys
 import threading
@@ -493,18 +494,22 @@ def resolve_name(f):
 def get_overridable_functions():
     "The functions of tensors, by where they are found."
     torch, ignored = sys.modules['autograd_nb'], get_ignored_functions()
-    operations = [op.direct for op in REGISTRY.values()]
-    composed = [f for f in _public(torch) if hasattr(f, 'asks')]
     found = {
         Tensor: sorted(
             (f for f in _methods() if not f.__name__.startswith('__')), key=lambda f: f.__name__
         ),
-        torch: [f for f in dict.fromkeys(operations + composed) if f not in ignored],
+        torch: list(_asking(torch)),
     }
     for name in ('nn.functional', 'linalg', 'fft', 'special'):
         space = importlib.import_module(f'autograd_nb.{name}')
-        found[space] = _public(space)
+        found[space] = [f for f in _public(space) if f not in ignored]
     return found
+
+def _asking(torch):
+    "The operations, and the functions that ask the classes of what they are given."
+    operations = [op.direct for op in REGISTRY.values()]
+    composed = [f for f in _public(torch) if hasattr(f, 'asks') and not _from_nothing(f)]
+    return dict.fromkeys(operations + composed)
 
 def _public(space):
     "The functions of a module, by their names."
@@ -525,12 +530,15 @@ def get_default_nowrap_functions():
     return {Tensor._base.__get__, Tensor.grad.__get__}
 
 def get_ignored_functions():
-    "The functions that cannot be overridden: those that make tensors from nothing."
-    from autograd_nb import creation
+    "The functions that cannot be overridden: they ask no class, or make tensors from nothing."
+    torch = sys.modules['autograd_nb']
+    return {*_public(torch)} - {*_asking(torch)}
 
-    return {
-        getattr(creation, name) for name in creation.__all__ if callable(getattr(creation, name))
-    }
+def _from_nothing(f):
+    "Whether a function makes tensors, and takes none as `input`."
+    f = inspect.unwrap(f)
+    makes = f.__module__.startswith('autograd_nb.creation')
+    return makes and 'input' not in inspect.signature(f).parameters
 
 def redispatch_function(func, types, args, kwargs=None):
     "Call `func` with the modes further out and the classes of the arguments."

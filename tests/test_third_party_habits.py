@@ -263,6 +263,17 @@ def test_wrappers_never_answer_with_numbers_of_nobody():
         torch.Tensor._make_wrapper_subclass(type('D', (torch.Tensor,), {}), (1,))
 
 
+@pytest.mark.parametrize('name', 'zeros empty full arange eye linspace rand randint randperm normal tril_indices scalar_tensor tensor from_numpy manual_seed get_default_dtype'
+                         ' zeros_like bernoulli multinomial add cat where'.split())
+def test_functions_that_no_class_overrides(name):
+    torch = pytest.importorskip('torch')
+    overrides = importlib.import_module('autograd_nb.overrides'), importlib.import_module('torch.overrides')
+    told, wanted = (getattr(library, name) in o.get_ignored_functions() for library, o in zip((autograd_nb, torch), overrides))
+    assert told is wanted
+    told, wanted = (getattr(library, name) in o.get_testing_overrides() for library, o in zip((autograd_nb, torch), overrides))
+    assert told is wanted
+
+
 @pytest.mark.parametrize('case', (
     'torch.all(x, 1, out=torch.empty(0, dtype=torch.uint8))', 'torch.any(x, 1, out=torch.empty(0, dtype=torch.uint8))',
     'torch.all(x, 1, out=torch.empty(0))', 'torch.testing.assert_close(x, x + 1, atol=0.01, rtol=0)', 'torch.testing.assert_close(3, 4, atol=0.5, rtol=0)',

@@ -16,11 +16,12 @@ from autograd_nb.ops.pointwise import (
 from ..reduce import dims_of
 from ..shape import cat, narrow, shift
 
-# %% ../../../nbs/ops/special/08_activations.ipynb #ec2acd02
+# %% ../../../nbs/ops/special/08_activations.ipynb #80bd53da
 def limited(x, low, high):
     "An array limited to the range between two numbers, in its dtype."
     return xp.minimum(xp.maximum(x, x.dtype.type(low)), x.dtype.type(high))
 
+# %% ../../../nbs/ops/special/08_activations.ipynb #ec2acd02
 @unary(
     samples=[(N(3, 4), dict(min_val=-0.5, max_val=0.7)), (N(3, 4), dict(min_val=-1.0, max_val=1.0))]
 )

@@ -33,7 +33,9 @@ from .transforms import looped
 from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import recorded_as, rename
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
-from .ops.decompositions import MATRIX_KERNELS, LinAlgError, order_of_minor
+from autograd_nb.ops.decompositions import (
+    MATRIX_KERNELS, LinAlgError, order_of_minor, pseudo_inverse, reaches_outside
+)
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99
 def followed(A):
@@ -97,8 +99,9 @@ def one_triangle(A, upper):
     pass as if it had been triangular all along.
     """
     fixed = A.detach()
-    rest = (F.triu if upper else F.tril)(fixed) - fixed
-    return A if not followed(A) and not rest._array.any() else A + rest
+    if not followed(A) and not is_on_device(A._array):
+        if not reaches_outside(A._array, upper): return A
+    return A + ((F.triu if upper else F.tril)(fixed) - fixed)
 
 # %% ../nbs/tensor/05_linalg.ipynb #baeb8c98
 @device_agnostic
@@ -110,7 +113,8 @@ def mirrored(A, upper=False):
     if followed(A):
         t, strict = (F.triu(A), F.triu(A, 1)) if upper else (F.tril(A), F.tril(A, -1))
         return A + (t + adjoint(strict) - A).detach()
-    if a.dtype.kind != 'c' and (a == a.swapaxes(-1, -2)).all(): return A
+    if not is_on_device(a) and a.dtype.kind != 'c':  # bytes are compared sooner than numbers
+        if a.tobytes() == a.swapaxes(-1, -2).tobytes(): return A
     if np.array_equal(a, a.swapaxes(-1, -2).conj(), equal_nan=True): return A
     t = np.triu(a) if upper else np.tril(a)
     other = t.swapaxes(-1, -2).conj().copy()
@@ -286,6 +290,10 @@ def lstsq(A, B, rcond=None, *, driver=None, out=None):
             )
         driver = 'gels'
     limit = np.finfo(A._array.dtype).eps * builtins.max(m, n) if rcond is None else rcond
+    if A._node is None and b._node is None and not (followed(A) or followed(b)):
+        if A._array.size and b._array.size and not is_on_device(A._array):
+            x, *rest = _fit_plainly(A, b, limit, driver)
+            return return_lstsq(F.squeeze(x, -1) if vector else x, *rest)
     x = matmul(_op['pinv'](A, rtol=limit), b)
     full, *rest = _fit(A, limit, driver)
     size = _op['abs'](matmul(A, x) - b)
@@ -300,8 +308,12 @@ def _fit(A, limit, driver):
     """Whether there are residuals, the rank and the singular values, as far as the driver computes
     them.
     """
-    m, n = A._array.shape[-2:]
     s = lapack.routine('svd', lambda a: np.linalg.svd(a, compute_uv=False), A._array)
+    return _told_by(s, A, limit, driver)
+
+def _told_by(s, A, limit, driver):
+    "The same, from the singular values `s`."
+    m, n = A._array.shape[-2:]
     rank = (s > limit * s[..., :1]).sum(-1) if s.size else np.zeros(A._array.shape[:-2], np.int64)
     full = driver in ('gels', 'gelsd', 'gelss') and m > n and (rank == n).all()
     return (
@@ -309,6 +321,16 @@ def _fit(A, limit, driver):
         tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)),
         tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype)),
     )
+
+def _fit_plainly(A, b, limit, driver):
+    "What `lstsq` tells where nothing is recorded: one decomposition serves for all of it."
+    a, b = A._array, b._array
+    u, s, v = pseudo_inverse(a, limit, 0.0)
+    x = v @ (s[0][..., None] * (u @ b))
+    full, *rest = _told_by(s[1], A, limit, driver)
+    size = np.abs(a @ x - b)
+    residuals = (size * size).sum(-2) if full else np.zeros(0, size.dtype)
+    return tensor_like(x), tensor_like(residuals), *rest
 
 # %% ../nbs/tensor/05_linalg.ipynb #94afbe59
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):

@@ -1480,3 +1480,64 @@ def test_seeds_that_change(f):
             values.append((run(torch.ones(2)).tolist(), torch.rand(1).item()))
         found.append(values)
     assert found[0] == found[1]
+
+
+# What arguments and results bring along -------------------------------------------------------------------------------
+
+def scaled_by_what_waits(w):
+    loss = (w * 2).sum()
+    return loss if w.grad is None else loss * 10
+
+
+def what_waits(w): return torch.zeros(2) if w.grad is None else w.grad * 3
+
+
+def clipped(w): return nn.utils.clip_grad_norm_([w], 1.0) * 2
+
+
+def differentiated_inside(w):
+    w.grad = None
+    (w * w).sum().backward()
+    return w.grad * 1
+
+
+def scaled_by_an_attribute(w): return (w * getattr(w, "scale", 1.0)).sum()
+
+
+def marked(w):
+    y = w * 2
+    y.mark = getattr(w, "mark", 0) + 1
+    return y
+
+
+def marked_by_an_object(w): return w * w.scale[0] if hasattr(w, "scale") else w * 1
+
+
+def waiting(w, i): w.grad = None if i in (0, 1, 2, 3, 6) else torch.full((2,), float(i))
+
+
+BRINGING = {
+    scaled_by_what_waits: waiting,
+    what_waits: waiting,
+    clipped: waiting,
+    differentiated_inside: lambda w, i: i == 5 and w.register_hook(lambda g: g * 10),
+    scaled_by_an_attribute: lambda w, i: i > 3 and setattr(w, "scale", float(i // 4)),
+    marked: lambda w, i: setattr(w, "mark", i // 4),
+    marked_by_an_object: lambda w, i: i > 3 and setattr(w, "scale", [float(i)]),
+}
+
+
+@pytest.mark.parametrize("step", BRINGING, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("inside", (False, True), ids=("alone", "in a dictionary"))
+def test_what_tensors_bring_along(step, inside):
+    "Gradients that wait at an argument, its hooks, and attributes of arguments and results, are as without compiling."
+    found = []
+    for wrap in (lambda f: f, torch.compile):
+        fast = wrap((lambda given: step(given["w"])) if inside else step)
+        values, w = [], torch.ones(2, requires_grad=step is not what_waits)
+        for i in range(12):
+            BRINGING[step](w, i)
+            y = fast({"w": w} if inside else w)
+            values.append((y.tolist(), dict(y.__dict__)))
+        found.append(values)
+    assert found[0] == found[1]

@@ -747,3 +747,46 @@ def test_overlapping_windows_are_added_in_few_steps():
     finally:
         sys.setprofile(None)
     assert len(met) < 150
+
+
+INDICES = (
+    np.s_[1:], np.s_[1], np.s_[1:, 2], np.s_[:, 1:-1], np.s_[1, :, 1:], np.s_[-1, 2], np.s_[::2, ::-1][:1], np.s_[0:3, 1:], np.s_[1:-1, :2, 0],
+    np.s_[None, 1], np.s_[..., 1], np.s_[2:2, 1:], np.s_[1:2, 3:9, 0:1], np.s_[:, :, :], np.s_[1, 1, 1],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_an_index_has_the_same_nodes_whoever_looks_on(index):
+    "Node by node and as a single view; values and gradients are PyTorch's."
+    pt = pytest.importorskip("torch")
+    found = []
+    for library in (torch, torch, pt):
+        x = library.arange(36.0).reshape(3, 4, 3).requires_grad_()
+        if found and library is torch:
+            with torch.autograd.detect_anomaly(check_nan=False): y = (x * 2)[index]
+        else:
+            y = (x * 2)[index]
+        nodes, node = [], y.grad_fn
+        while node is not None:
+            nodes.append(node.name())
+            node = node.next_functions[0][0] if node.next_functions else None
+        (y * y).sum().backward()
+        found.append((y.tolist(), x.grad.tolist(), nodes, y._is_view()))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_writes_to_parts_of_every_kind(index):
+    "Empty ones too: a part that is written to, other views of it from before, and what comes back."
+    pt = pytest.importorskip("torch")
+    found = []
+    for library in (torch, pt):
+        x = library.arange(36.0).reshape(3, 4, 3).requires_grad_()
+        y = x * 2
+        before, part = y[1:], y[index]
+        y[index] = part.clone() * 3
+        y[index] = x.mean()
+        y.mul_(2)
+        (y * y + before.sum()).sum().backward()
+        found.append((y.tolist(), x.grad.tolist(), before.tolist(), before.grad_fn.name(), part.grad_fn.name()))
+    assert found[0] == found[1]

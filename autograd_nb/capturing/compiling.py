@@ -15,7 +15,7 @@ from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import storage_of
 from .comparing import difference
 from autograd_nb.capturing.guards import (
-    PACKAGE, TELLING, Reached, Witness, fill, held, package_of
+    PACKAGE, TELLING, Reached, Witness, fill, held, package_of, waits
 )
 from .joint import JointRecording, Replay
 from .operations import pick_as_many
@@ -31,8 +31,10 @@ def kind_of(t):
     "What a recording depends on of a tensor."
     a, node = t._array, t._node
     kind = t.__class__, a.shape, a.dtype, a.strides, node is None
-    if node.__class__ is AccumulateGrad or node is None: return kind
-    return (*kind, 'history')
+    if t.__dict__: kind += tuple([(n, v.__class__, repr(v)) for n, v in t.__dict__.items()])
+    if node is None: return kind
+    if node.__class__ is not AccumulateGrad: return (*kind, 'history')
+    return kind if node.hooks is None else (*kind, 'hooks')
 
 def kinds_of(args, kwargs):
     """What a recording depends on of a call: its key, the tensors among the arguments, and the
@@ -64,6 +66,9 @@ def unfit(tensors):
     for t in tensors:
         if t.__class__ in WRAPPERS or package_of(t.__class__) != PACKAGE:
             return f'an argument is a {t.__class__.__name__}, whose operations may be its own'
+        for name, value in t.__dict__.items():
+            if not isinstance(value, (*VALUES, float)):
+                return f'an argument has an attribute {name!r} that may change'
     return None
 
 # %% ../../nbs/capture/11_compile.ipynb #d3a04c0c
@@ -74,8 +79,7 @@ def memory_of(t): return id(t._array), id(storage_of(t._array))
 
 def kept_kind(v):
     "What a recording depends on of a leaf of what is kept."
-    if not isinstance(v, TensorBase): return v.__class__, repr(v)
-    return kind_of(v), v._node.__class__ is AccumulateGrad and v._node.grad is None
+    return (kind_of(v), waits(v)) if isinstance(v, TensorBase) else (v.__class__, repr(v))
 
 # %% ../../nbs/capture/11_compile.ipynb #6e1e9a91
 class State:
@@ -160,6 +164,7 @@ class Known:
         reached = self.reached
         if not (reached.holds() and pick_as_many(self.masks)): return False
         if not self.state.fits(tensors, self.ids): return False
+        if self.waiting is not None and self.waiting != [*map(waits, tensors)]: return False
         if self.apart: return True
         return not any([id(t._array) in self.ids for t in tensors])
 
@@ -171,6 +176,7 @@ class Known:
         if any(id(t._array) in self.ids for t in tensors):
             self.refuse('an argument is a tensor that the function also knows otherwise')
         arguments = tensors[: len(tensors) - self.state.count]
+        self.waiting = [*map(waits, arguments)] if 'grad' in reached.names else None
         if not self.state.fits(arguments, self.ids):
             self.refuse(
                 'what it keeps is of another kind each time, shares memory, or has attributes'

@@ -27,6 +27,7 @@ from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.node import AccumulateGrad, TensorBase, node_at
 from ..graph.pytree import tree_flatten
+from ..layers.extras import GradBox
 
 # %% ../../nbs/capture/09_guards.ipynb #e838aaab
 PACKAGE = 'autograd_nb'
@@ -210,6 +211,12 @@ C_FUNCTIONS = (
 OUTSIDE = []  # what code of this package looks at besides, for whoever's call it is
 MANY = 20_000  # objects that we are willing to look at
 
+def waits(t):
+    "Whether a gradient waits at a tensor: at a leaf, or at another that retains its own."
+    if t._node.__class__ is AccumulateGrad: return t._node.grad is not None
+    kept = None if t._meta is None else t._meta.grad
+    return (kept.grad if kept.__class__ is GradBox else kept) is not None
+
 def package_of(cls): return (getattr(cls, '__module__', None) or '').partition('.')[0]
 
 def from_python(cls): return bool(cls.__flags__ & 1 << 9)  # a class made by a class statement
@@ -227,7 +234,7 @@ class Places:
     def __init__(self):
         self.cells, self.picks, self.dicts, self.lists, self.sets = [], [], [], [], []
         self.attributes, self.tensors = [], []
-        self.leaves = []  # the nodes of leaves whose gradients are asked for
+        self.graded = []  # tensors whose gradients are asked for
         self.masked = []  # numbers of places that the code fills anew; see `Keeping`
 
     def pick(self, mapping, name):
@@ -258,7 +265,7 @@ class Places:
         self.then, self.lengths = self.look(), self.sizes()
         self.members = [frozenset(s) for s in self.sets]
         self.needs = [t._node is None for t in self.tensors]
-        self.lacking = [n.grad is None for n in self.leaves]
+        self.waiting = [*map(waits, self.graded)]
         self.arrays = [t._array for t in self.tensors]
         self.built_in = set()  # ids of memory that no other of its kind may take the place of
 
@@ -347,7 +354,7 @@ class Holding(Keeping):
     def tensors_hold(self):
         "Tensors require grad, and have gradients, or not as before; their numbers are of one kind."
         if [t._node is None for t in self.tensors] != self.needs: return False
-        if [n.grad is None for n in self.leaves] != self.lacking: return False
+        if [*map(waits, self.graded)] != self.waiting: return False
         arrays = [t._array for t in self.tensors]
         if all(map(operator.is_, arrays, self.arrays)): return True
         for a, b in zip(arrays, self.arrays):
@@ -534,8 +541,7 @@ class VisitsOfObjects:
         self.tensors.append(t)
         self.queue.append(type(t))
         if t.__dict__: self.queue.append(t.__dict__)
-        if 'grad' in self.names and t._node.__class__ is AccumulateGrad:
-            self.leaves.append(t._node)
+        if 'grad' in self.names: self.graded.append(t)
         # a backward pass of the function itself calls them
         if self.hooks and t._node is not None:
             node = node_at(t._node)

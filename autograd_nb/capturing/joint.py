@@ -132,6 +132,7 @@ class Unfit:
         for t in self.outputs:
             if type(t) is not type(tensor_like(t._array)):
                 self.refuse('it returns a tensor of a class of its own')
+            if t.__dict__: self.refuse('it returns a tensor with attributes of its own')
             name = tape.names.get(id(t._array), 'c')
             base = id(storage_of(t._array))
             if base in taken or name[0] != 'v':

@@ -305,7 +305,9 @@ class CallArguments:
             name = self.names.get(id(value._array))
             if name is None or name[0] == 'c': return self.program.constant(value)
             uses.add(name)
-            return f'tensor_like({name})'
+            # with its gradient, of which the function may make use
+            leaf = self.leaf_arguments.get(id(value._node))
+            return f'tensor_like({name})' if leaf is None else f'tensor_like({name}, leaf{leaf})'
         if value.__class__ in (tuple, list) and any(isinstance(v, TensorBase) for v in value):
             return '[' + ', '.join(self._whole(v, uses) for v in value) + ']'
         if value is None or value is True or value is False: return repr(value)

@@ -16,9 +16,12 @@ from ..arrays.dtypes import from_numpy_dtype
 from ..arrays.numpy_backend import is_array
 from .arguments import _op
 from ..graph.errors import kind_error, range_error
-from ..graph.modes import LOCAL
-from ..graph.node import TensorBase
+from ..graph.modes import LOCAL, SWITCH, next_sequence_number
+from ..graph.node import BOUND, Node, TensorBase, tensor_like
+from ..graph.op import REGISTRY
+from ..graph.rules import variant
 from ..layers.replay import Place, escapes, place_in
+from ..layers.source_lines import caller
 from ..transforms import BatchedArray
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #23557376
@@ -398,8 +401,15 @@ def _basic_first(index):
     return (tuple(first) if work else None), tuple(then)
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #683b664c
+def _cuts(i, n):
+    "Whether a slice leaves something out of `n` places, or turns them round."
+    return i.start or i.step not in (None, 1) or i.stop is not None and not 0 <= n <= i.stop
+
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
+    if SWITCH.plain and getattr(input, '_viewed', None).__class__ is np.ndarray:
+        out = _in_one_view(input, index)
+        if out is not None: return out
     shape = input._array.shape
     given = builtins.sum(i is not None and i is not Ellipsis for i in index)
     if given > len(shape): raise _index_error(None, index, shape)
@@ -410,8 +420,7 @@ def _one_at_a_time(input, index):
         elif i is None:
             out, dim = _op['unsqueeze'](out, dim=dim), dim + 1
         elif i.__class__ is slice:
-            n = out._array.shape[dim]
-            if i.start or i.step not in (None, 1) or i.stop is not None and not 0 <= n <= i.stop:
+            if _cuts(i, out._array.shape[dim]):
                 out = _op['basic_index'](out, index=(slice(None),) * dim + (i,))
             dim += 1
         else:
@@ -420,3 +429,41 @@ def _one_at_a_time(input, index):
             except IndexError as error:
                 raise _index_error(error, index, shape) from None
     return out if out is not input else _op['basic_index'](input, index=(Ellipsis,))
+
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #92ef1f1f
+def view_node(op, name, edge, shape, part, statics, source):
+    """What `record` makes of a view in the shape `part` by `op`, where `edge` leads to what is
+    viewed, of this `shape`, without its questions. `source`: the line, as `caller` tells it.
+    """
+    node = Node.__new__(variant(op, name, (0,)))
+    node.inputs, node.seq, node.hooks = edge, next_sequence_number(), None
+    node.x_shape, node.shape = shape, part
+    for field, value in statics.items(): setattr(node, field, value)
+    node.code, node.lasti = source
+    return node
+
+_ALL = (slice(None),) * 64
+
+def _in_one_view(input, index):
+    "A basic index of integers and slices, as one view; None if it is of another kind, or empty."
+    steps, array, dim = [], input._array, 0
+    if len(index) > array.ndim: return None
+    for i in index:
+        n = array.shape[dim]
+        step = (*_ALL[:dim], i)
+        if i.__class__ is slice:
+            dim += 1
+            if not _cuts(i, n): continue
+            name = 'SliceBackward0'
+        elif i.__class__ is int and -n <= i < n: name = 'SelectBackward0'
+        else: return None
+        part = array[(*step, ...)]
+        steps.append((name, array.shape, part.shape, step))
+        array = part
+    if not steps or not array.size: return None
+    op, edge, source = REGISTRY['basic_index'], input._node, caller()
+    for name, shape, part, step in steps:
+        edge = view_node(op, name, edge, shape, part, {'index': step}, source)
+    out = tensor_like(array, edge)
+    out._meta = BOUND['view_meta'](input, out)
+    return out

@@ -21,6 +21,7 @@ from ..argument_types import type_name
 from .devices import index_like, placed
 from .inplace import _as_assigned
 from ..layers.versions import JOURNAL
+from .views import passing
 from autograd_nb.tensor.writes import (
     _advise_spread, copy_of, may_write, overwrite, refuse_overlap, unrecorded
 )
@@ -234,6 +235,10 @@ def picks_all(index, shape):
         if n is None or i.start not in (None, 0) or i.indices(n)[1:] != (n, 1): return False
     return True
 
+def _part(x, index):
+    "The part of `x` that is to be written to: a view for this moment."
+    return passing(REGISTRY['basic_index'].call(x, index=index))
+
 def _put_into(target, value, given):
     """Write `value` into the view `target`, as PyTorch's `copy_` or `fill_`; `given`: its memory
     before it was made to fit.
@@ -282,7 +287,7 @@ class Writing:
         target, rest = self, index
         try:
             if basic:
-                target = self if everything else REGISTRY['basic_index'].call(self, index=index)
+                target = self if everything else _part(self, index)
                 if (
                     value._array.shape
                     and value._array.shape != target._array.shape
@@ -291,7 +296,7 @@ class Writing:
                     value = self._fitted(index, basic, value)
             else:
                 first, arrays = F._basic_first(index)
-                target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
+                target = self if first is None else _part(self, first)
                 rest = arrays
                 if not LOCAL.modes.transforms: _refuse_shared(target, rest, given)
                 put = REGISTRY['index_put'].call(target, cast(value, self.dtype), index=rest)

@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['view_meta', 'view_metas', 'geometry', 'placed_in', 'view_error', 'StaleView', 'renew', 'released_box', 'retain_in',
-           'renew_views', 'lose_views']
+           'passing', 'renew_views', 'lose_views']
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #894789eb
 import builtins
 import weakref
 
 from ..arrays.numpy_backend import address, storage_of
-from ..graph.rules import variant
-from ..graph.modes import LOCAL, SWITCH, next_sequence_number
+from ..functions.indexing import view_node
+from ..graph.modes import LOCAL, SWITCH
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, OutputEdge, Unreached, tensor_like, wire_node
 )
@@ -225,16 +225,8 @@ def renew(view, base):
     place, op = placed_in(view, base), REGISTRY['as_strided']
     # what `record` would do, without its questions
     if SWITCH.plain and base._node is not None and base._array.dtype.kind == 'f' and not VIEWS.on:
-        node = view._node = Node.__new__(variant(op, op.node, (0,)))
-        node.inputs, node.seq, node.hooks, node.x_shape, node.shape = (
-            base._node,
-            next_sequence_number(),
-            None,
-            base._array.shape,
-            view._array.shape,
-        )
-        for name, value in place.items(): setattr(node, name, value)
-        node.code, node.lasti = caller()
+        shape, part = base._array.shape, view._array.shape
+        view._node = view_node(op, op.node, base._node, shape, part, place, caller())
     else:
         op.record((base,), [base._array], [view._array], [view], [None], place)
     retain_in(view, box)
@@ -276,6 +268,13 @@ def retain_in(x, box):
         hooks_of(x.grad_fn).retained[x.output_nr] = weakref.ref(box)
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #769b17c2
+def passing(view):
+    "`view`, which nobody will see, so that its base need not renew its history."
+    base = None if view._meta is None else view._meta.base
+    views = None if base is None else base._meta.views
+    if views and views[-1].__class__ is weakref.ref and views[-1]() is view: views.pop()
+    return view
+
 def renew_views(base, but=None):
     "Renew the histories of all living views of `base`, `but` one."
     if base._meta is None or base._meta.views is None: return

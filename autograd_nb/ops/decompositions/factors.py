@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['half', 'cholesky_rule', 'cholesky', 'factor_of', 'order_of_minor', 'minor', 'Factor', 'UpperFactor', 'above_diagonal',
-           'adjoint_of', 'cholesky_solve', 'cholesky_inverse']
+           'reaches_outside', 'adjoint_of', 'cholesky_solve', 'cholesky_inverse']
 
 # %% ../../../nbs/ops/decompositions/05_factors.ipynb #f5664f6a
 import functools
@@ -99,11 +99,17 @@ class UpperFactor(Factor):
 @functools.lru_cache(64)
 def above_diagonal(n): return np.arange(n)[:, None] < np.arange(n)
 
+def reaches_outside(x, upper=False):
+    "Whether one of an array's matrices is other than zero outside of its triangle."
+    above = above_diagonal(x.shape[-1])
+    # a search of bytes is sooner done than a reduction
+    return b'\1' in np.logical_and(x, above.T if upper else above).tobytes()
+
 def _by_factor(l, b, upper):
     "The solution of `l @ l.mH @ x = b` (`l.mH @ l @ x = b` if `upper`)."
     l, adjoint = (adjoint_of(l), l) if upper else (l, adjoint_of(l))
     # what lies outside of the triangle counts, as it does in the rules: a general system then
-    if not xp.on_host or np.logical_and(l, above_diagonal(l.shape[-1])).any():
+    if not xp.on_host or reaches_outside(l):
         return np.linalg.solve(adjoint, np.linalg.solve(l, b))
     return triangular_arrays(adjoint, triangular_arrays(l, b, False), True)
 

@@ -114,13 +114,13 @@ class Plan(Limits):
 
     def _look_ahead(self, found):
         "From the earliest node to the latest: which of them lead to a wanted tensor?"
-        targets, leading, self.needed = self.captures, {*self.captures}, set()
+        targets, self.needed = self.captures, set()
         if self.accumulate: self.needed, self.captures = set(targets), {}
         for n in sorted(found, key=lambda n: n.seq):
-            live = [node_at(e) in leading for e in found[n]]
+            nodes = [node_at(e) for e in found[n]]
+            live = [e in targets or e in self.needed for e in nodes]
             if True not in live: continue
             self.needed.add(n)
-            leading.add(n)
             if False not in live and n not in self.captures: self.all_live.add(n)
 
 

@@ -627,6 +627,45 @@ def test_derivatives_of_what_linearize_gives(f, rows):
 RATES = ["torch.poisson(x)", "torch.poisson(torch.full((40,), 9.0)) + x.sum()"]
 
 
+# what a function may do while it is followed for `linearize`
+FOLLOWED = dict(
+    inside_no_grad="def f(x):\n    with torch.no_grad(): y = x * x\n    return y + x",
+    write_inside_no_grad="def f(x):\n    y = x.sin()\n    with torch.no_grad(): y.mul_(2)\n    return y",
+    all_no_grad="f = torch.no_grad()(torch.exp)",
+    hooks="def f(x):\n    with ag.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t): return (x * x).exp()",
+    write_into_part="def f(x):\n    y = torch.zeros(4).to(x)\n    y[1:].copy_(x * x)\n    return y",
+    write_into_transposed="def f(x):\n    y = torch.zeros(2, 3).to(x)\n    y.t()[:, 1].add_(x.sin())\n    return y * 2",
+    write_after_read="f = lambda x: x.clone().mul_(x)",
+    statistics_kept="bn = nn.BatchNorm1d(3, affine=False).double()\nf = lambda x: bn(torch.stack([x, x * 2, x * x]))",
+    old_function="class Square(ag.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.save_for_forward(x)\n        return x * x\n    @staticmethod\n    def jvp(ctx, t): return 2 * ctx.saved_tensors[0] * t\nf = Square.apply",
+)
+
+
+@pytest.mark.parametrize("around", ["contextlib.nullcontext()", "torch.no_grad()", "ag.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t)"])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_linearize_follows_whatever_the_modes(name, around):
+    alike(f"import contextlib\n{FOLLOWED[name]}\nwith {around}: out, push = func.linearize(f, A(3))\n(out, push(A(3)), push(2 * A(3)), func.vmap(push)(A(2, 3)))")
+
+
+@pytest.mark.parametrize("write", ["y = torch.zeros(3, dtype=torch.complex128)\n    torch.view_as_real(y)[:, 0].copy_(x * x)", "y = torch.zeros(6, dtype=x.dtype)\n    torch.view_as_complex(y.view(3, 2)).copy_(x * (1 + 2j))"])
+def test_tangents_of_writes_into_numbers_seen_otherwise(write):
+    alike(f"def f(x):\n    {write}\n    return y.abs()\nfunc.jvp(f, (A(3),), (A(3) + 1,))")
+
+
+def test_gradients_of_dual_writes_into_parts():
+    alike("x = A(3).requires_grad_()\nwith ag.forward_ad.dual_level():\n    y = torch.zeros(4).to(x)\n    y[1:].copy_(ag.forward_ad.make_dual(A(3) + 1, x) ** 2)\n    t = ag.forward_ad.unpack_dual(y).tangent\nag.grad(t.square().sum(), x)")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_same_numbers_in_every_chunk(n):
+    alike(f"torch.manual_seed(3)\nfunc.vmap(lambda x: x + torch.randn(2), chunk_size={n}, randomness='same')(torch.zeros(3, 2)), torch.rand(2)")
+
+
+@pytest.mark.parametrize("change", ["F.leaky_relu(x[None], 0.1, inplace=True).flatten()", "x.view(1, -1).mul_(2)[0]", "x[None].add_(1).reshape(-1)"])
+def test_gradients_per_example_of_what_is_written_first(change):
+    alike(f"func.vmap(func.grad(lambda w, x: F.linear({change}, w, A(2)).square().sum()), (None, 0))(A(2, 3), A(4, 3).clone())")
+
+
 @pytest.mark.parametrize("randomness", ["error", "same", "different"])
 @pytest.mark.parametrize("call", RATES)
 def test_poisson_numbers_under_vmap(call, randomness):

@@ -196,3 +196,20 @@ def test_sizes_that_a_layer_expects(expression):
             return f"{type(error).__name__}: {error}"
 
     assert said(theirs) == said(torch)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("lengths", [[3, 2, 1], [2, 3, 1]], ids=["sorted", "unsorted"])
+def test_what_comes_out_of_packed_sequences_lies_as_in_pytorch(lengths, batch_first):
+    "A view of it that PyTorch allows is allowed, and one that it refuses is refused."
+    import torch as theirs
+
+    def told(t):
+        rnn = t.nn.utils.rnn
+        packed = rnn.pack_padded_sequence(t.ones(3, 3, 3), lengths, batch_first, enforce_sorted=lengths[0] == 3)
+        y, h = t.nn.GRU(3, 4, batch_first=batch_first)(packed)
+        y, n = rnn.pad_packed_sequence(y, batch_first)
+        return y.stride(), y.is_contiguous(), h.stride(), h.grad_fn.name(), t.nn.Linear(4, 2)(y).grad_fn.name(), n.tolist()
+
+    assert told(torch) == told(theirs)

@@ -28,9 +28,10 @@ from ..transforms import Batch, as_given, at, batched, recorded
 VmapInfo = namedtuple('VmapInfo', 'batch_size randomness')
 
 # %% ../../nbs/autograd/14_transformed.ipynb #1559b2a3
-def apply_dual(cls, args, kwargs, tangents):
+def apply_dual(cls, args, kwargs, tangents, moving):
     """`cls.apply(*args, **kwargs)` together with the tangents of its outputs, a tuple of them if
-    the output is one. `tangents`: one for each of `args`, or None where it is constant.
+    the output is one. `tangents`: one for each of `args`, or None where it is constant. `moving`
+    calls what computes tangents.
 
     Raises RuntimeError if `jvp` returns too many or too few tangents, one for an output that has
     none, or does not treat views and in-place changes as `forward` did.
@@ -41,7 +42,7 @@ def apply_dual(cls, args, kwargs, tangents):
     given = [_tangent(ctx, a, t) for a, t in zip(args, tangents)]
     promise = _Promise(ctx, args, outputs, tangents, given)
     ctx.phase = 'jvp'
-    try: results = ctx.apply_jvp(*given)
+    try: results = moving(ctx.apply_jvp, *given)
     finally: ctx.phase = 'forward'
     results = results if isinstance(results, tuple) else (results,)
     if len(results) != len(outputs):

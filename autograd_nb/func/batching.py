@@ -8,6 +8,7 @@ __all__ = ['name_of', 'placed', 'check_randomness', 'vmap']
 # %% ../../nbs/func/01_batching.ipynb #dc3d5e03
 import functools
 
+from ..arrays.cupy_backend import restore_rng_states, rng_states
 from ..functions import cat, expand, movedim, split
 from ..transforms import Batch, KINDS, entering, without_class
 from ..graph.node import TensorBase
@@ -163,8 +164,9 @@ def vmap(func, in_dims=0, out_dims=0, randomness='error', *, chunk_size=None):
             [x] * -(-size // chunk_size) if d is None else split(x, chunk_size, d)
             for x, d in zip(leaves, dims)
         ]
-        columns = None
+        columns, chance = None, rng_states() if randomness == 'same' else None
         for part in zip(*pieces):
+            if chance is not None: restore_rng_states(chance)
             n = next(x.shape[d] for x, d in zip(part, dims) if d is not None)
             out, places, out_spec = _flat(func, n, dims, part, spec, kwargs, randomness, out_dims)
             if columns is None: columns = [[] for _ in out]

@@ -436,15 +436,15 @@ def grad(func, argnums=0, has_aux=False):
 # %% ../../nbs/func/02_derivatives.ipynb #7716eaed
 _JVP = 'jvp(f, primals, tangents)'
 
-def _jvp(func, args, positions, tangents, strict, has_aux):
+def _jvp(func, args, positions, tangents, strict=False, has_aux=False, level=None):
     leaves, spec = tree_flatten(tuple(args[i] for i in positions))
     given = _checked_tangents(leaves, spec, tangents)
     before, TANGENTS.on = TANGENTS.on, True
     inference = LOCAL.modes.change(inference=False)
     try:
-        with JvpLevel() as level:
+        with level or JvpLevel() as level:
             others = {id(x): x for x in _others(args, positions)}
-            level.enclosed = _enclosed(func, others.values())
+            level.enclosed = _enclosed(func if level.strict else None, others.values())
             level.captured = {**level.enclosed, **others}
             level.given = [*others.values(), *leaves]
             duals = [_checked_dual(x, t, level) for x, t in zip(leaves, given)]
@@ -542,53 +542,47 @@ def linearize(func, *primals):
     """
     leaves, spec = tree_flatten(primals)
     for x in leaves: _need_moving(x)
-    if wrapping():
-        out, twice = func(*primals), None
-    else:
-        out, twice = _twice_pulled(func, primals)
-    outs, out_spec = tree_flatten(out)
+    out, along = (func(*primals), None) if wrapping() else _linearized(func, primals)
+    out_spec = tree_flatten(out)[1]
 
     def push(*tangents):
         given = _like_primals(leaves, spec, tangents)
-        try:
-            moved = twice(tuple(tangents)) if twice else None
-        except RuntimeError:  # a rule on the way has no derivative itself
-            moved = None
-        if moved is None: return jvp(func, primals, tangents)[1]
-        moved = [_zeros(o) if m is None else m for m, o in zip(moved, outs)]
-        attached = [any(x.requires_grad for x in (o, *given)) for o in outs]
+        if along is None: return jvp(func, primals, tangents)[1]
+        free = not any(t.requires_grad for t in given)
         return tree_unflatten(
-            [m if kept else _unrecorded(m) for m, kept in zip(moved, attached)], out_spec
+            [_unrecorded(m) if free and own else m for m, own in along(given)], out_spec
         )
 
     return out, push
 
 # %% ../../nbs/func/02_derivatives.ipynb #f96001b7
-def _twice_pulled(func, primals):
-    """`func(*primals)`, and the function from tangents to a list of what each output moves by, None
-    for one that cannot move.
+def _linearized(func, primals):
+    """`func(*primals)`, and the function from a list of tangents to what each output moves by, and
+    whether that depends on no leaf but the tangents.
     """
-    moves, shape = [], None
+    leaves, spec = tree_flatten(primals)
+    trace, recording = Trace(None), dict(grad=True, saving=None)
+    directions = tree_unflatten(trace.enter([_zeros(x) for x in leaves]), spec)
+    level = JvpLevel(False, recording)
+    out, moved, _ = _jvp(func, primals, tuple(range(len(primals))), directions, level=level)
+    still = [_zeros(o) for o in tree_flatten(out)[0]]
+    moved = tree_flatten(moved)[0]
+    moves = [m._node is not None for m in moved]
+    if not any(moves): return out, lambda tangents: [(s, True) for s in still]
+    own = [not (m and foreign([t._node], set(trace.edges))) for m, t in zip(moves, moved)]
+    trace.ends(list(compress(moved, moves)))
+    before = LOCAL.modes.change(**recording)
+    try:
+        everything = tuple(range(sum(moves)))
+        _, again, _ = _vjp(lambda *u: trace.pull(u), (*compress(still, moves),), everything, False)
+    finally:
+        LOCAL.modes.change(**before)
 
-    def moving(*x):
-        nonlocal shape
-        outs, shape = tree_flatten(func(*x))
-        if outs: _tensors_only(outs, 'linearize(f, *primals)')
-        moves[:] = [o.dtype.category in ('float', 'complex') for o in outs]
-        return list(compress(outs, moves)), [o for o, m in zip(outs, moves) if not m]
+    def along(tangents):
+        found = iter(again(tangents))
+        return [(next(found) if m else s, o) for m, s, o in zip(moves, still, own)]
 
-    out, pull, still = _vjp(moving, primals, tuple(range(len(primals))), True, strict=False)
-    inner = iter(out), iter(still)
-    whole = tree_unflatten([next(inner[0 if m else 1]) for m in moves], shape)
-    if not out: return whole, lambda tangents: [None] * len(moves)
-    everything = tuple(range(len(out)))
-    _, again, _ = _vjp(lambda *u: pull(list(u)), tuple(map(_zeros, out)), everything, False)
-
-    def twice(tangents):
-        moved = iter(again(tangents))
-        return [next(moved) if m else None for m in moves]
-
-    return whole, twice
+    return out, along
 
 # %% ../../nbs/func/02_derivatives.ipynb #10a869b1
 def _unrecorded(x):

@@ -429,12 +429,11 @@ def _made(x, function, args, kwargs, name, modes):
         raise
 
 def _computed(x, function, args, kwargs, name, modes):
-    if modes.saving is None:
-        first = shielded(x, args) if modes.transforms else x
-        # made of several operations, whose nodes save what is about to be overwritten
-        if name in COMPOSED and modes.grad and first is x: first = _kept(x)
-        return function(first, *args, **kwargs)
-    return to_overwrite(x, function, *args, **kwargs)
+    first = shielded(x, args) if modes.transforms else x
+    if modes.saving is not None: return to_overwrite(first, function, *args, **kwargs)
+    # made of several operations, whose nodes save what is about to be overwritten
+    if name in COMPOSED and modes.grad and first is x: first = _kept(x)
+    return function(first, *args, **kwargs)
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #665c3544
 def to_overwrite(x, function, *args, **kwargs):

@@ -74,6 +74,8 @@ class _LevelBack:
         if not keep: self.release()
         return r
 
+    def narrowed(self, live): return self  # the plan has no rules but those for wanted inputs
+
     def _again(self, value, source):
         "A saved value with the history it had at this level: for `create_graph` inside the level."
         if source is None: return value

@@ -20,12 +20,14 @@ from .wrappers import at, dual, relate
 
 # %% ../../nbs/transforms/05_tangents.ipynb #87d2d406
 class JvpLevel(Interpreter):
-    "The level of one `jvp`, or of a `dual_level` (then `strict` is False)."
+    """The level of one `jvp`, or of a `dual_level` (then `strict` is False). `modes`: what is in
+    force while tangents are computed, if it is not what the function has set.
+    """
 
     title, captured = 'jvp', ()
 
-    def __init__(self, strict=True):
-        self.strict = strict
+    def __init__(self, strict=True, modes=None):
+        self.strict, self.modes = strict, modes
         refuse_nesting(strict)
 
     def process(self, op, args, statics):
@@ -43,16 +45,30 @@ class JvpLevel(Interpreter):
         several = isinstance(out, tuple)
         if op.promote is not None and mixed(primals):
             primals = in_common_dtype(op, primals, primals)
+        result = self.moving(self._pushed, op, tangents, primals, out, statics)
+        return result if several else relate(result, op, args, statics)
+
+# %% ../../nbs/transforms/05_tangents.ipynb #b0748f31
+class _Moving:
+    "The tangents of one operation."
+
+    def moving(self, function, *args):
+        "`function(*args)`, which computes tangents."
+        if self.modes is None: return function(*args)
+        before = LOCAL.modes.change(**self.modes)
+        try: return function(*args)
+        finally: LOCAL.modes.change(**before)
+
+    def _pushed(self, op, tangents, primals, out, statics):
         t = device.tangent_of(op, tangents, primals, out, statics)
-        if not several:
-            return relate(self._dual(out, t, op, tangents), op, args, statics)
+        if not isinstance(out, tuple): return self._dual(out, t, op, tangents)
         chosen = range(len(out)) if op.differentiable is None else op.differentiable
         return tuple(
             self._dual(o, t[i], op, tangents) if i in chosen and t[i] is not None else o
             for i, o in enumerate(out)
         )
 
-# %% ../../nbs/transforms/05_tangents.ipynb #b0748f31
+# %% ../../nbs/transforms/05_tangents.ipynb #cfe6a3c8
 class _Duals:
     "Values with tangents."
 
@@ -73,7 +89,7 @@ class _Duals:
         apply_dual = BOUND['apply_dual']
         primals = [a._value if at(a, self) else a for a in args]
         out, tangents = apply_dual(
-            cls, primals, kwargs, [a._tangent if at(a, self) else None for a in args]
+            cls, primals, kwargs, [a._tangent if at(a, self) else None for a in args], self.moving
         )
         # inputs that were changed in place come out as the tensors they are
         owners = {id(p): a for p, a in zip(primals, args) if at(a, self)}
@@ -86,7 +102,7 @@ class _Duals:
         )
         return tuple(map(wrap, out, tangents)) if isinstance(out, tuple) else wrap(out, tangents)
 
-take_topics(JvpLevel, (_Duals,))
+take_topics(JvpLevel, (_Moving, _Duals))
 
 # %% ../../nbs/transforms/05_tangents.ipynb #540f6eec
 class _Switch(threading.local):

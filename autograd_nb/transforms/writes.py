@@ -66,7 +66,7 @@ def write(x, result, name, overwrite):
         p, t = (result._value, result._tangent) if at(result, level) else (result, None)
         overwrite(x._value, p, name)
         if t is None: t = REGISTRY['zero'].call(x._tangent)
-        if t is not x._tangent: overwrite(x._tangent, t, name)
+        if t is not x._tangent: level.moving(overwrite, x._tangent, t, name)
         return x
     return _write_recorded(x, result, name, overwrite, level)
 
@@ -75,12 +75,13 @@ def shielded(x, args):
     """What an in-place operation on `x` should compute with: a copy, if nodes of the levels below
     will save it, which is about to be overwritten.
     """
-    if x.__class__ not in WRAPPERS or not LOCAL.modes.grad: return x
-    return (
-        REGISTRY['clone'].call(x, order='K')
-        if any(isinstance(a, TensorBase) and a._node is not None for a in (x, *args))
-        else x
-    )
+    if x.__class__ not in WRAPPERS or not any(map(_recorded_below, (x, *args))): return x
+    return REGISTRY['clone'].call(x, order='K')
+
+def _recorded_below(a):
+    "Whether the value or the tangent of `a` has a history, whose nodes keep values."
+    if a.__class__ is KINDS['Dual']: return _recorded_below(a._value) or _recorded_below(a._tangent)
+    return isinstance(a, TensorBase) and a._node is not None
 
 # %% ../../nbs/transforms/08_writes.ipynb #8305ed15
 def shared_error(x, result, name, level):
@@ -275,7 +276,7 @@ def promote(x, level, result):
     _become(
         base,
         level,
-        None if level.__class__ is GradLevel else like(result._tangent, _zeros, tuple(base.shape)),
+        None if level.__class__ is GradLevel else _zero_tangent(base, result),
     )
     base._views = [weakref.ref(v) for v, _ in family]
     if plain and family: base._value._meta.views = []
@@ -283,13 +284,7 @@ def promote(x, level, result):
         _become(
             v,
             level,
-            (
-                None
-                if level.__class__ is GradLevel
-                else _forth(steps[1:], _part(base._tangent, steps[0][1]))
-                if plain
-                else _forth(steps, base._tangent)
-            ),
+            None if level.__class__ is GradLevel else level.moving(_shown, base, steps, plain),
         )
         v._view = base, steps
         if plain:
@@ -297,7 +292,15 @@ def promote(x, level, result):
             base._value._meta.views.append(weakref.ref(v._value))
 
 # %% ../../nbs/transforms/08_writes.ipynb #02398646
-def _zeros(shape, dtype, lib): return lib.zeros(shape, dtype)
+def _zero_tangent(base, result):
+    "A tangent of zeros for `base`, which lives where and as often as that of `result`."
+    zeros = lambda shape, _, lib: lib.zeros(shape, base._array.dtype)
+    return like(result._tangent, zeros, tuple(base.shape))
+
+def _shown(base, steps, plain):
+    "What a view shows of the tangent of its base."
+    if not plain: return _forth(steps, base._tangent)
+    return _forth(steps[1:], _part(base._tangent, steps[0][1]))
 
 def _part(tangent, where):
     "The part of a contiguous tangent that lies where a view lies in its base; in a batch, of each."
@@ -316,11 +319,15 @@ def _part(tangent, where):
             ),
             tangent._level,
         )
-    flat = tangent._array.reshape(-1)
-    if where.get('turned'):
-        flat = flat.view(
-            f'f{flat.itemsize // 2}' if flat.dtype.kind == 'c' else f'c{flat.itemsize * 2}'
+    if not where.get('turned'):
+        return REGISTRY['strided_view'].call(
+            tangent, size=where['size'], stride=where['stride'], start=where['storage_offset'],
+            layout=tuple(s // tangent._array.itemsize for s in tangent._array.strides),
         )
+    flat = tangent._array.reshape(-1)
+    flat = flat.view(
+        f'f{flat.itemsize // 2}' if flat.dtype.kind == 'c' else f'c{flat.itemsize * 2}'
+    )
     return tensor_like(
         library_of(flat).lib.stride_tricks.as_strided(
             flat[where['storage_offset'] :],

@@ -562,7 +562,8 @@ class _RNNMemoryChecks:
         return self.num_layers * (1 + self.bidirectional), n, width
 
     def permute_hidden(self, hx, permutation):
-        return hx if permutation is None else self._each(hx, lambda h: h[:, permutation])
+        if permutation is None: return hx
+        return self._each(hx, lambda h: F.index_select(h, 1, permutation))
 
     def _each(self, hx, function):
         return tuple(map(function, hx)) if isinstance(hx, tuple) else function(hx)
@@ -588,7 +589,7 @@ class _RNNStates:
             for s in states:
                 if s.dim() != dims: raise self._wrong_states(states, s, single)
             if single: states = tuple(s.unsqueeze(1) for s in states)
-            elif order is not None: states = tuple(s[:, order] for s in states)
+            else: states = self.permute_hidden(states, order)
             self.check_hidden_size(
                 states[0],
                 (layers, n, out_size),
@@ -667,8 +668,8 @@ class _RNNForward:
         elif self.batch_first: x = x.transpose(0, 1)
         if single:
             x, last = x.squeeze(0 if self.batch_first else 1), tuple(s.squeeze(1) for s in last)
-        elif back is not None:
-            last = tuple(s[:, back] for s in last)
+        else:
+            last = self.permute_hidden(last, back)
         return x, (last if self.mode == 'LSTM' else last[0])
 
 take_topics(RNNBase, (_RNNWeights, _RNNWeightLists, _RNNChecks, _RNNMemoryChecks))

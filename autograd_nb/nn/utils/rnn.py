@@ -153,14 +153,14 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     index[:steps] = starts[:, None] + np.arange(n)
     there = np.zeros((total, n), bool)
     there[:steps] = np.arange(n)[None] < sizes[:, None]
-    if sequence.unsorted_indices is not None:
-        back = sequence.unsorted_indices.cpu()._array
-        index, there, lengths = index[:, back], there[:, back], lengths[back]
     out = sequence.data[tensor_like(np.where(there, index, 0))]
     hidden = ~there.reshape(*there.shape, *(1,) * (out.dim() - 2))
     hidden = tensor_like(to_device_of(hidden, out._array))
     if not there.all(): out = F.masked_fill(out, hidden, padding_value)
-    return (F.transpose(out, 0, 1) if batch_first else out), tensor_like(lengths.astype(np.int64))
+    if batch_first: out = F.transpose(out, 0, 1)
+    lengths, back = tensor_like(lengths.astype(np.int64)), sequence.unsorted_indices
+    if back is None: return out, lengths
+    return F.index_select(out, 0 if batch_first else 1, back), lengths[back.cpu()]
 
 # %% ../../../nbs/nn/utils/03_rnn.ipynb #93543391
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='right'):

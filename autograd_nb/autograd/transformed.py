@@ -15,8 +15,8 @@ from ..arrays.anywhere import new_zeros
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from autograd_nb.autograd.function import (
-    Function, FunctionCtx, _MORE, _TENSORS, _is_setup_context_defined, _produce, _smooth,
-    call_forward, generated, new_context, setup_error, wire
+    FURTHER_READING, Function, FunctionCtx, TENSOR_LISTS, _is_setup_context_defined, call_forward,
+    generated, is_smooth, new_context, produce, setup_error, wire
 )
 from ..graph.modes import LOCAL
 from ..layers.inference import is_inference
@@ -88,7 +88,7 @@ class _Promise:
                 f'expected Variable or None (got {type(t).__name__}) for grad output {i}.'
             )
         if not isinstance(o, TensorBase): return None
-        smooth = _smooth(o, self.fixed)
+        smooth = is_smooth(o, self.fixed)
         if smooth and self.written[i] is None and (t is None or t._array.dtype.kind in 'biu'):
             raise RuntimeError(
                 'Expected both tensor and its forward grad to be floating point or complex:'
@@ -174,13 +174,14 @@ def vmap_rule(cls):
             raise RuntimeError(
                 f'You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True'
                 ' and an overridden vmap staticmethod. Please set generate_vmap_rule=False or'
-                f' delete the overridden vmap staticmethod to avoid ambiguity. {_MORE}'
+                f' delete the overridden vmap staticmethod to avoid ambiguity. {FURTHER_READING}'
             )
         return functools.partial(_generated_vmap, cls)
     if not own:
         raise RuntimeError(
             f'You tried to vmap over {cls.__name__}, but it does not have vmap support. Please'
-            f' override and implement the vmap staticmethod or set generate_vmap_rule=True. {_MORE}'
+            f' override and implement the vmap staticmethod or set generate_vmap_rule=True.'
+            f' {FURTHER_READING}'
         )
     return cls.vmap
 
@@ -304,7 +305,7 @@ def _example(ctx, flags, level):
 take_topics(_Vmapped, (_VmappedDerivatives,))
 
 # %% ../../nbs/autograd/14_transformed.ipynb #bf169c8e
-_WISHES = (*_TENSORS, 'materialize_grads')
+_WISHES = (*TENSOR_LISTS, 'materialize_grads')
 
 def _generated_vmap(cls, info, in_dims, *args):
     if not _is_setup_context_defined(cls.setup_context): raise setup_error()
@@ -384,14 +385,14 @@ def apply_recorded(cls, args, kwargs, level):
         cls.setup_context(ctx.ctx, args, shown)
     finally:
         modes.change(**before)
-    _produce(ctx, wrapped, {id(t) for t in ctx.wish('non_differentiable')})
+    produce(ctx, wrapped, {id(t) for t in ctx.wish('non_differentiable')})
     numbers = {}
     for nr, (w, (_, _, differentiable, _)) in enumerate(zip(wrapped, ctx.produced)):
         if differentiable:
             w._edge, numbers[id(w)] = OutputEdge(ctx, nr) if len(outputs) > 1 else ctx, nr
     ctx.kept = [_kept_at(t, numbers, level) for t in ctx.wish('to_save')]
     ctx.phase = 'done'
-    for name in _TENSORS: ctx.attributes.pop(name, None)
+    for name in TENSOR_LISTS: ctx.attributes.pop(name, None)
     finished = tuple(w if p[2] else o for o, w, p in zip(outputs, wrapped, ctx.produced))
     return finished if isinstance(output, tuple) else finished[0]
 

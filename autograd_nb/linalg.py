@@ -29,12 +29,12 @@ from .graph.errors import argument_error
 from .graph.modes import LOCAL
 from .layers.casting import castable
 from .layers.replay import constant_input
-from .transforms import looped
+from .transforms import looped, looped_over
 from .graph.node import TensorBase, WRAPPERS, tensor_like
 from .layers.names import recorded_as, rename
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from autograd_nb.ops.decompositions import (
-    MATRIX_KERNELS, LinAlgError, order_of_minor, pseudo_inverse, reaches_outside
+    MATRIX_KERNELS, LinAlgError, pseudo_inverse, reaches_outside
 )
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99
@@ -156,15 +156,22 @@ def inv(A, *, out=None):
     need_matrix(A, 'linalg.inv', True)
     return into(out, _op['inv'](A))
 
+def _where_sound(function, A, info, dims=2):
+    """`function` of the matrices `A` that have no failure in `info`, and NaN, in so many
+    dimensions, for the others.
+    """
+    if not followed(info) and not info._array.any(): return function(A)
+    sound, n = info == 0, A._array.shape[-1]
+    at = lambda dims: F.reshape(sound, (*sound.shape, *(1,) * dims))
+    one = tensor_like(to_device_of(np.eye(n, dtype=A._array.dtype), A._array))
+    return F.where(at(dims), function(F.where(at(2), A, constant_input(one))), math.nan)
+
 def inv_ex(A, *, check_errors=False, out=None):
     "The inverse, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.inv_ex', True)
     info = _op['first_zero_pivot'](A.detach())
-    if check_errors or info.__class__ in WRAPPERS or not info._array.any():
-        return into(out, return_inv_ex(inv(A), info))
-    return into(
-        out, return_inv_ex(tensor_like(library_of(A._array).full_like(A._array, np.nan)), info)
-    )
+    inverse = inv(A) if check_errors else _where_sound(inv, A, info)
+    return into(out, return_inv_ex(inverse, info))
 
 # %% ../nbs/tensor/05_linalg.ipynb #126f36f9
 def _is_vector(A, B):
@@ -224,12 +231,10 @@ def solve(A, B, *, left=True, out=None):
 def solve_ex(A, B, *, left=True, check_errors=False, out=None):
     "The solution, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.solve_ex', True)
-    info = _op['first_zero_pivot'](A.detach())
-    if check_errors or info.__class__ in WRAPPERS or not info._array.any():
-        return into(out, return_solve_ex(solve(A, B, left=left), info))
-    return into(
-        out, return_solve_ex(tensor_like(library_of(B._array).full_like(B._array, np.nan)), info)
-    )
+    info, solved = _op['first_zero_pivot'](A.detach()), lambda A: solve(A, B, left=left)
+    dims = 1 if _is_vector(A, B) else 2
+    result = solved(A) if check_errors else _where_sound(solved, A, info, dims)
+    return into(out, return_solve_ex(result, info))
 
 # %% ../nbs/tensor/05_linalg.ipynb #137997f5
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
@@ -333,6 +338,7 @@ def _fit_plainly(A, b, limit, driver):
     return tensor_like(x), tensor_like(residuals), *rest
 
 # %% ../nbs/tensor/05_linalg.ipynb #94afbe59
+@looped_over('atol', 'rtol')
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     """The pseudoinverse; singular values below the larger of `atol` and `rtol` times the largest
     count as zero.
@@ -392,15 +398,16 @@ def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
     definite.
     """
     need_matrix(A, 'linalg.cholesky_ex', True)
-    info = np.zeros(A._array.shape[:-2], np.int32)
-    try:
-        L = cholesky(A, upper=upper)
-    except LinAlgError:
-        if check_errors: raise
-        for i in np.ndindex(info.shape):
-            info[i] = order_of_minor(mirrored(tensor_like(A._array[i]), upper).cpu()._array)
-        L = tensor_like(library_of(A._array).full_like(A._array, np.nan))
-    return into(out, return_cholesky_ex(L, tensor_like(to_device_of(info, A._array))))
+    factor = lambda A: cholesky(A, upper=upper)
+    if check_errors or not followed(A):
+        try:
+            L = factor(A)
+            info = to_device_of(np.zeros(A._array.shape[:-2], np.int32), A._array)
+            return into(out, return_cholesky_ex(L, tensor_like(info)))
+        except LinAlgError:
+            if check_errors: raise
+    info = _op['failing_minor'](mirrored(A.detach(), upper).cpu()).to(A.device)
+    return into(out, return_cholesky_ex(_where_sound(factor, A, info), info))
 
 # %% ../nbs/tensor/05_linalg.ipynb #a4012462
 def adjoint(A):

@@ -24,7 +24,7 @@ from autograd_nb.functions import (  # noqa: F401  (some only for users of torch
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
 from .graph.errors import combination_error
-from .transforms import looped_over
+from .transforms import looped
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
@@ -180,7 +180,7 @@ def polynomial(name, start, step, doc):
     numbers k (`p`) and k-1 (`q`).
     """
 
-    @looped_over('n')
+    @looped
     @device_agnostic
     def function(input, n, *, out=None):
         if not isinstance(input, TensorBase) and not isinstance(n, TensorBase):

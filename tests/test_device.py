@@ -35,7 +35,7 @@ WAITS = {
     **dict.fromkeys(("digamma", "polygamma", "zeta", "igamma", "igammac"), "series of as many terms as the numbers need (on CuPy a kernel of its own takes their place where there is one)"),
     "scatter_product": "places that repeat are multiplied round by round",
     **dict.fromkeys(("masked_scatter", "masked_gather"), "the number of places is asked"),
-    **dict.fromkeys(("ldl", "ldl_solved"), "computed on the CPU, and documented so: one decision after another"),
+    **dict.fromkeys(("ldl", "ldl_solved", "failing_minor"), "computed on the CPU, and documented so: one decision after another"),
 }
 
 

@@ -992,3 +992,27 @@ def test_unknown_low_level_names():
 def test_equal_middle_ones_share_the_gradient(values):
     for name in ("median", "nanmedian"):
         agree(f"a = torch.tensor({values}, requires_grad=True)".replace("nan", "float('nan')"), f"b = a.{name}()", "print(b, b.grad_fn)", "b.backward()", "print(a.grad)")
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("places", ["[0.0, 1.0, 3.0, 4.5]", "[0, 1, 3, 4]"])
+def test_slopes_have_a_gradient_by_their_places(places, edge_order):
+    head = (f"x, t = torch.arange(8.0, dtype=torch.float64).reshape(2, 4) ** 2, torch.tensor({places})",)
+    call = f"torch.gradient(x, spacing=[t], dim=1, edge_order={edge_order})[0]"
+    agree(*head, "x.requires_grad_(); t.is_floating_point() and t.requires_grad_()", f"y = {call}", "print(y, y.grad_fn)", "print(torch.autograd.grad((y * x.detach()).sum(), (x, t) if t.requires_grad else x))")
+    agree(*head, f"print(torch.func.vmap(lambda t: {call})(torch.stack([t, t * 2])))", f"x = x.float(); print({call}.dtype)")
+
+
+@pytest.mark.parametrize("name, bad", [("cholesky_ex", "-eye"), ("inv_ex", "eye * 0"), ("solve_ex", "eye * 0"), ("solve_ex", "torch.ones(3, 3)")])
+def test_one_failing_matrix_spares_the_others(name, bad):
+    "Of a batch, as of the examples of `vmap`."
+    more = ", torch.ones(2, 3)" if name == "solve_ex" else ""
+    agree(
+        "eye = torch.eye(3)", f"x = torch.stack([eye + 1, {bad}]).requires_grad_()", f"y = torch.linalg.{name}(x{more})[0][0]", "print(y)",
+        f"print(torch.linalg.{name}(x{more}).info)", "print(torch.autograd.grad(y.sum(), x)[0][0])",
+        f"print(torch.func.vmap(torch.linalg.{name})(x{more})[0][0])",
+    )
+
+
+def test_multithreading_knows_what_was_set_before():
+    agree("p = torch.autograd.set_multithreading_enabled(False).prev", "q = torch.autograd.set_multithreading_enabled(True).prev")

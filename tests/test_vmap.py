@@ -262,6 +262,52 @@ r=torch.func.vmap(lambda x,y: (x,y), in_dims=(0,None), out_dims=(0,None))(R(2),R
 x=torch.arange(6.).reshape(2,3); r=vmap(lambda a: a.sum(), in_dims=1)(x), torch.vmap(lambda a: a*2, 1, 1)(x)
 
 r=vmap(lambda a: a.half().float())(R(2).float()), vmap(lambda a: torch.sin(a.bfloat16()).float())(R(2,3).float())
+
+# nothing in a matrix, or in a vector
+r = [vmap(torch.matmul, dims)(torch.zeros(a), torch.zeros(b)).shape for dims, a, b in (((0, None), (3, 0, 0), (5, 0, 0)), ((0, 0), (3, 0, 2), (3, 5, 2, 0)), ((0, None), (3, 5, 0, 0), (0, 0)))]
+
+x = torch.zeros(3, 2, 0, 0)
+r = [vmap(f)(x) for f in (torch.linalg.inv, torch.linalg.cholesky, torch.cholesky_inverse, torch.linalg.qr)]
+r = r + [vmap(lambda x, f=f: vjp(f, x)[1](x))(x) for f in (torch.linalg.inv, torch.linalg.cholesky, torch.linalg.eigvalsh, torch.linalg.svdvals)]
+
+x = R(3, 2, 2)
+r = [vmap(lambda a, b: torch.cat([a, b], 1), dims)(a, x) for dims, a in (((0, 0), torch.zeros(3, 0)), ((None, 0), torch.zeros(0)))] + [vmap(grad(lambda x: torch.cat([torch.zeros(0), x], 1).sum()))(x)]
+
+# numbers that differ between examples decide
+r = [vmap(lambda i: torch.unravel_index(i, (7, 6)))(torch.tensor([[1, 41], [83, -5]])), vmap(lambda x: torch.nonzero_static(x, size=3))(torch.tensor([[1, 0, 2], [0, 0, 3]]))]
+
+a = torch.tensor([[3, 5], [0, 7]], dtype=torch.uint8)
+r = [vmap(lambda a, b: torch.isclose(a, b, atol=3.0))(a, a.flip(0)), vmap(torch.isclose)(a > 3, a > 4)]
+
+x = torch.stack([torch.eye(3) * 2, -torch.eye(3), torch.ones(3, 3)]).double()
+r = [vmap(f)(x)[-1] if f is not torch.linalg.cholesky_ex else vmap(f)(x)[1] for f in (torch.linalg.cholesky_ex, torch.linalg.inv_ex)]
+
+r = [t.shape for t in (vmap(lambda x: torch.multinomial(x, 3), randomness="different")(torch.ones(2, 4, 5)), vmap(vmap(lambda x: torch.multinomial(x, 3)), randomness="different")(torch.ones(2, 4, 5)))]
+
+vmap(lambda x: torch.multinomial(x, 3), randomness="different")(torch.ones(2, 4, 5, 6))
+
+r = vmap(lambda x: vjp(lambda x: x.bernoulli(), x)[1](x), randomness="different")(R(3, 2) * 0 + 0.5)
+
+w, i = R(2, 3, 4), torch.tensor([0, 2])
+r = [vmap(lambda i, w: F.embedding(i, w.clone(), max_norm=1.0, norm_type=p), (None, 0))(i, w) for p in (2.0, 1.0)] + [vmap(lambda i, w: F.embedding(i, w.clone(), max_norm=1.0))(i[:, None], w)]
+
+def tracked(x, mean, variance):
+    out = F.instance_norm(x, mean, variance, momentum=0.3)
+    return out, mean, variance
+r = vmap(tracked)(R(2, 3, 4, 5), torch.zeros(2, 4).double(), torch.ones(2, 4).double())
+
+p = R(2, 5, 1, 3).log_softmax(-1)
+r = vmap(F.ctc_loss)(p, torch.tensor([[[1, 2]], [[2, 1]]]), torch.tensor([[5], [4]]), torch.tensor([[1], [2]]))
+
+r = vmap(lambda d, n: torch.segment_reduce(d, "sum", lengths=n))(R(2, 4), torch.tensor([[1, 3], [2, 2]]))
+
+x = R(3, 2)
+r = [vmap(lambda x, n: vjp(torch.special.chebyshev_polynomial_t, x, n)[1](x))(x, x.abs()), vmap(torch.special.hermite_polynomial_h)(x, x.abs() * 3)]
+
+x, n = torch.tensor([[[3, 1, 3], [0, 2, 2]], [[1, 1, 1], [2, 2, 0]]]), torch.tensor([[[2, 0, 1], [1, 1, 1]], [[3, 0, 0], [0, 1, 2]]])
+r = [vmap(vmap(f))(x) for f in (lambda x: torch.bincount(x, minlength=4), lambda x: torch.nonzero_static(x, size=2), lambda x: torch.histc(x.double(), 3))] + [vmap(vmap(f))(x, n) for f in (lambda x, n: torch.repeat_interleave(x, n, output_size=3), lambda x, i: torch.index_reduce(x, 0, i.clamp(max=2), x, "amax"))]
+
+r = [vmap(vmap(torch.linalg.matrix_rank))(R(2, 3, 2, 2)), vmap(vmap(torch.quantile))(R(2, 3, 4), R(2, 3).sigmoid()), vmap(lambda x, a: torch.linalg.pinv(x, atol=a))(R(2, 3, 3), torch.tensor([0.0, 1.0]).double())]
 """)
 
 

@@ -55,13 +55,13 @@ class set_multithreading_enabled(Mode):
 
     def __init__(self, mode):
         super().__init__()
-        self.before, self.mode = _threads[0], mode
+        self.prev, self.mode = _threads[0], mode
         _threads[0] = bool(mode)
 
     def __enter__(self): pass
 
     def __exit__(self, *exc):
-        _threads[0] = self.before
+        _threads[0] = self.prev
 
     def clone(self): return set_multithreading_enabled(self.mode)
 

@@ -52,6 +52,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     "Elementwise: `|input - other| <= atol + rtol * |other|`."
     _check_closeness('isclose', input, other, rtol, atol)
     if input.__class__ in WRAPPERS or other.__class__ in WRAPPERS:
+        if input._array.dtype.kind in 'biu': input, other = input.double(), other.double()
         near = (_op['abs'](input - other) <= _op['abs'](other) * rtol + atol) & _op['isfinite'](
             other
         ) | (input == other)

@@ -10,12 +10,11 @@ import builtins
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import to_device_of
 from ..arrays.dtypes import get_default_dtype
 from ..forms import forms
 from . import cast, cat, dim_of, into, narrow, reshape
 from ..graph.errors import argument_error, mask_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 from ..layers.names import rename
 
@@ -85,27 +84,27 @@ def _even_slopes(at, inner, h, edge_order):
 
 # %% ../../nbs/tensor/functions/25_differences.ipynb #d9a7d652
 def _uneven_slopes(at, inner, steps, along, edge_order):
-    "The same for points with `steps` between them; `along` lays an array along their dimension."
-    a, b = steps[:-1], steps[1:]
+    "The same for points with `steps` between them; `along` lays a tensor along their dimension."
+    a, b = (along(narrow(steps, 0, i, inner)) for i in (0, 1))
     middle = (
-        at(0, inner) * along(-b / (a * (a + b)))
-        + at(1, inner) * along((b - a) / (a * b))
-        + at(2, inner) * along(a / (b * (a + b)))
+        at(0, inner) * (-b / (a * (a + b)))
+        + at(1, inner) * ((b - a) / (a * b))
+        + at(2, inner) * (a / (b * (a + b)))
     )
     if edge_order == 1:
-        first = (at(1, 1) - at(0, 1)) / float(steps[0])
-        return first, middle, (at(-1, 1) - at(-2, 1)) / float(steps[-1])
+        first = (at(1, 1) - at(0, 1)) / steps[0]
+        return first, middle, (at(-1, 1) - at(-2, 1)) / steps[-1]
     a, b = steps[0], steps[1]
     first = (
-        at(0, 1) * float(-(2 * a + b) / (a * (a + b)))
-        + at(1, 1) * float((a + b) / (a * b))
-        + at(2, 1) * float(-a / (b * (a + b)))
+        at(0, 1) * (-(2 * a + b) / (a * (a + b)))
+        + at(1, 1) * ((a + b) / (a * b))
+        + at(2, 1) * (-a / (b * (a + b)))
     )
     a, b = steps[-2], steps[-1]
     last = (
-        at(-3, 1) * float(b / (a * (a + b)))
-        + at(-2, 1) * float(-(b + a) / (a * b))
-        + at(-1, 1) * float((2 * b + a) / (b * (a + b)))
+        at(-3, 1) * (b / (a * (a + b)))
+        + at(-2, 1) * (-(b + a) / (a * b))
+        + at(-1, 1) * ((2 * b + a) / (b * (a + b)))
     )
     return first, middle, last
 
@@ -135,13 +134,9 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
             )
         at = lambda i, k, d=d, size=size: narrow(input, d, i if i >= 0 else size + i, k)
         if isinstance(h, TensorBase) and h._array.ndim:
-            # a few numbers, of which slopes at the ends want single ones
-            steps = np.diff(h.detach().cpu()._array.astype(np.float64))
-            shape = [-1 if k == d else 1 for k in range(n)]
-            along = lambda v, shape=shape: tensor_like(
-                to_device_of(np.asarray(v).reshape(shape).astype(input._array.dtype), input._array)
-            )
-            slopes = _uneven_slopes(at, size - 2, steps, along, edge_order)
+            shape = lambda v, d=d: [v._array.size if k == d else 1 for k in range(n)]
+            along = lambda v, shape=shape: reshape(v, shape(v))
+            slopes = _uneven_slopes(at, size - 2, diff(h.to(input.device)), along, edge_order)
         else:
             h = h.item() if isinstance(h, TensorBase) else h
             slopes = _even_slopes(at, size - 2, h, edge_order)

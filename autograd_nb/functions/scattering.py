@@ -27,7 +27,7 @@ from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from .layouts import as_strided, span_of
-from ..transforms import looped_over
+from ..transforms import looped, looped_over
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #00622911
 def _axis(input, dim, index):
@@ -415,6 +415,7 @@ def argwhere(input):
     return nonzero(input)
 
 @forms('function method')
+@looped
 @device_agnostic
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
@@ -445,11 +446,11 @@ def unravel_index(indices, shape):
         raise ValueError(f"'shape' cannot have negative values, but got {shape}")
     if not shape: return ()
     # places beyond the end begin anew, and those before the start count back from it
-    rest, places = indices._array.astype(np.int64), []
+    rest, places = indices.long(), []
     for size in reversed(shape):
-        rest, place = np.divmod(rest, size) if size else (rest, rest)
-        places.append(place)
-    return F.unbind(tensor_like(np.stack(places[::-1], -1)), -1)
+        places.append(rest % size if size else rest)
+        if size: rest = rest // size
+    return F.unbind(F.stack(places[::-1], -1), -1)
 
 @forms('method')
 def fill_diagonal_(input, fill_value, wrap=False):
@@ -473,6 +474,7 @@ _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.in
 
 # %% ../../nbs/tensor/functions/21_scattering.ipynb #80746289
 @forms('function')
+@looped_over('lengths', 'offsets')
 @recorded_as('SegmentReduceBackward0')
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None

@@ -19,6 +19,7 @@ from ..layers.casting import castable
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import rename
 from ..ops.kernels import sequences
+from ..transforms import looped_over
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
 # the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
@@ -190,6 +191,7 @@ def _check_lengths(long, letters, frames):
 
 # %% ../../nbs/nn/06_ctc.ipynb #5be7eac5
 @castable
+@looped_over('targets', 'input_lengths', 'target_lengths')
 @device_agnostic
 def ctc_loss(
     log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean',

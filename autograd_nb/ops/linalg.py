@@ -35,8 +35,9 @@ def _stack_matrices(op, values, batched, statics):
     if n == (2, 1):
         return reshape(bmm(x, unsqueeze(y, dim=2)), shape=(x.shape[0], x.shape[1]))
     if n == (2, 2): return bmm(x, y)
+    many = x.shape[0] * x.shape[1]  # said, as the matrices may be empty
     return reshape(
-        bmm(reshape(x, shape=(-1, *x.shape[2:])), reshape(y, shape=(-1, *y.shape[2:]))),
+        bmm(reshape(x, shape=(many, *x.shape[2:])), reshape(y, shape=(many, *y.shape[2:]))),
         shape=(*x.shape[:3], y.shape[3]),
     )
 

@@ -434,8 +434,10 @@ pad_dim.vjp(
 # %% ../../nbs/ops/01_shape.ipynb #56e0c322
 def _join_batch(op, values, batched, statics):
     values = all_batched(op, values, batched)
-    n = len(values[0].shape) - 1 + (op.name == 'stack')
-    return op(*values, dim=shift(statics['dim'], n))
+    n = max(len(v.shape) for v in values) - 1
+    if op.name == 'cat':  # legacy, as in its kernel: empty vectors join with anything
+        values = [v for v in values if len(v.shape) > n or v.shape[1:] != (0,)]
+    return op(*values, dim=shift(statics['dim'], n + (op.name == 'stack')))
 
 @op(
     jvp=linear,

@@ -414,6 +414,13 @@ def _refuse_chances(w, sums, several):
         raise RuntimeError('invalid multinomial distribution (sum of probabilities <= 0)')
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #3c31e156
+def _by_rows(weights, *args, **kwargs):
+    "`multinomial` for many examples, which may be matrices themselves."
+    *lead, n = weights.shape
+    if len(lead) < 2: return weights.multinomial(*args, **kwargs)
+    found = weights.reshape(math.prod(lead), n).multinomial(*args, **kwargs)
+    return found.reshape(*lead, found.shape[-1])
+
 class Multinomial:
     "Indices by their probabilities."
 
@@ -422,11 +429,10 @@ class Multinomial:
     @replayed_as_call
     def multinomial(self, num_samples, replacement=False, *, generator=None):
         "Indices drawn with probabilities proportional to the entries (of each row)."
-        if LOCAL.modes.transforms:
-            draw = Multinomial.multinomial
-            out = sample(self, draw, num_samples, replacement, generator=generator)
-            if out is not NotImplemented: return out
         _check_chances(self, num_samples)
+        if LOCAL.modes.transforms:
+            out = sample(self, _by_rows, num_samples, replacement, generator=generator)
+            if out is not NotImplemented: return out
         w, draw = self._array.astype(np.float64), generator or generator_for(self._array)
         if w.ndim < 2: w = w.reshape(1, -1)
         sums = w.sum(1)

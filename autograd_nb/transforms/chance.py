@@ -84,12 +84,14 @@ def draw(function, shape):
         if level.randomness == 'same': return draw(function, shape)
         return batched(draw(function, (level.size, *shape)), level)
 
+# %% ../../nbs/transforms/07_chance.ipynb #899f0f92
 def sample(x, function, *args, **kwargs):
     """A random function of `x`, whose numbers say how likely what is, inside `vmap`;
     NotImplemented outside.
     """
     level = chance(x)
     if level is None: return NotImplemented
+    while x.__class__ in WRAPPERS and x.__class__ is not KINDS['Batched']: x = x.detach()
     if level.randomness == 'different':
         x = x._value if at(x, level) else REGISTRY['expand'].call(x, size=(level.size, *x.shape))
     with level.below(): out = function(x, *args, **kwargs)

@@ -35,12 +35,12 @@ def looped(function):
                 *[a._value if at(a, level) else a for a in args],
                 **{k: a._value if at(a, level) else a for k, a in kwargs.items()},
             )
-        return _one_by_one(function, level, args, kwargs)
+        return _one_by_one(wrapped, level, args, kwargs)
 
     return wrapped
 
 def _one_by_one(function, level, args, kwargs):
-    "What `function` gives for each example of `level` in turn."
+    "What `function` gives for each example of `level` in turn, which may be a batch again."
     slow_warning(function.__name__)
 
     def one(a, i):
@@ -77,7 +77,7 @@ def looped_over(*names):
             level = innermost(read)
             if level.__class__ is not Batch or innermost((*args, *kwargs.values())) is not level:
                 return function(*args, **kwargs)
-            return _one_by_one(function, level, args, kwargs)
+            return _one_by_one(wrapped, level, args, kwargs)
 
         return wrapped
 

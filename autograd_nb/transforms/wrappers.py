@@ -179,6 +179,14 @@ class _Refused:
     def detach_(self):
         raise view_detached_error()  # each example is a view
 
+    def resize_(self, *size, memory_format=None):
+        raise RuntimeError(
+            'vmap: resize_ of a tensor that is being vmapped over is not supported. (The numbers of'
+            ' one example lie among those of the others: cut a part out, or use reshape.)'
+        )
+
+    def resize_as_(self, other, memory_format=None): self.resize_(other.shape)
+
     @Wrapper.data.getter
     def data(self):
         if not self._level.alive: return self._value.data

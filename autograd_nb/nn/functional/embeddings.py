@@ -20,7 +20,7 @@ from ...graph.node import TensorBase, WRAPPERS, tensor_like
 from ...layers.names import recorded_as
 from ...layers.replay import constant_input, replayed_as_call
 from ...layers.versions import JOURNAL
-from ...transforms import looped_over
+from ...transforms import BatchedArray, looped_over
 
 # %% ../../../nbs/nn/functional/02_embeddings.ipynb #097662fb
 @device_agnostic
@@ -63,6 +63,13 @@ def embedding(
 @replayed_as_call
 @device_agnostic
 def _shorten_rows(weight, indices, max_norm, norm_type):
+    if BatchedArray in (weight._array.__class__, indices._array.__class__):
+        rows = tensor_like(np.arange(weight.shape[0])).to(weight.device)
+        used = (indices.reshape(-1, 1) == rows).any(0)
+        norms = F.norm(weight.detach(), norm_type, 1)
+        far = used & (norms > max_norm)
+        weight.mul_(F.where(far, max_norm / (norms.double() + 1e-7), 1.0).to(norms.dtype)[:, None])
+        return
     rows = np.unique(indices._array)
     table = weight._array
     if rows.size and table.dtype.kind in 'biu':
@@ -76,7 +83,7 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
         else np.abs(table[rows]).max(1)
     )
     far = norms > max_norm
-    table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
+    table[rows[far]] *= (max_norm / (norms[far].astype('f8') + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.bump(table, 'embedding_renorm_')
 
 # %% ../../../nbs/nn/functional/02_embeddings.ipynb #59f9a56e

@@ -310,6 +310,10 @@ def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
     if running_mean is None and running_var is None: return
     a = input._array
+    if a.__class__ is BatchedArray:
+        for running, of in ((running_mean, F.mean), (running_var, F.var)):
+            running.lerp_(F.mean(of(input.detach(), dims), 0), momentum)
+        return
     new = a.mean(dims).mean(0), a.var(dims, ddof=1).mean(0)
     _track((running_mean, running_var), new, momentum)
 

@@ -113,7 +113,8 @@ def _many_sides(a, b, seen, upper, unit):
     order = (*here, len(lead), *seen, len(lead) + 1)
     sides = np.broadcast_to(b, (*lead, *b.shape[-2:])).transpose(order)
     a = a[tuple(0 if d in seen else slice(None) for d in range(len(lead)))]
-    out = triangular_arrays(a, sides.reshape(*a.shape[:-1], -1), upper, unit)
+    columns = math.prod(sides.shape[len(a.shape) - 1 :])
+    out = triangular_arrays(a, sides.reshape(*a.shape[:-1], columns), upper, unit)
     return np.ascontiguousarray(out.reshape(sides.shape).transpose(np.argsort(order)))
 
 # %% ../../../nbs/ops/decompositions/04_triangular.ipynb #728891ca

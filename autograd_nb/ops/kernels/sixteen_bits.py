@@ -49,7 +49,7 @@ class ShortFormula(Formula):
     """
 
     def __init__(self, definition, looped=None):
-        super().__init__(definition, looped or FEW)
+        super().__init__(definition, looped or 2 * SOME)
         self.looped, self.calls = looped, 0
 
     def __call__(self, *arrays, **statics):
@@ -77,8 +77,9 @@ class ShortFormula(Formula):
         if self.calls > PATIENCE: loop.order()
 
     def takes(self, e):
-        same = e is not None and e.exact and not any([f in CHOICES for f, _, _ in e.lines])
-        taken = super().takes(e) and (same or bool(self.looped))
+        taken = super().takes(e) and e.dtype_of(e.outputs[0]) is F32
+        if taken and not self.looped:
+            taken = e.exact and not any([f in CHOICES for f, _, _ in e.lines])
         if not taken: self.least = math.inf
         return taken
 
@@ -95,7 +96,8 @@ def in_bits(arrays, shape, dtype):
             return None, ()
         if a.shape == shape and a.flags.c_contiguous: given.append(flat(a.view(BITS)))
         elif not any(a.strides):
-            given.append(a[(0,) * a.ndim].astype(F32).reshape(1))
+            number = a[(0,) * a.ndim] if a.ndim else a
+            given.append((number if a.dtype is F32 else number.astype(F32)).reshape(1))
             numbers += (i,)
         else: return None, ()
     return (given, numbers) if len(numbers) < len(given) else (None, ())

@@ -15,7 +15,7 @@ from autograd_nb.arrays import random
 from autograd_nb.graph.op import REGISTRY
 from autograd_nb.ops import compiled, thread_pool
 from autograd_nb.ops.kernels import formulas
-from autograd_nb.ops.kernels import compiler, convolution, pooling, products, rows
+from autograd_nb.ops.kernels import compiler, convolution, pooling, products, rows, sixteen_bits
 
 pytestmark = pytest.mark.skipif(not thread_pool.AVAILABLE, reason="numba is not installed, or switched off")
 QUICK = settings(max_examples=25, deadline=None)
@@ -777,6 +777,100 @@ def test_conversions_to_and_from_sixteen_bits(dtype):
     assert np.isnan(short.float().numpy()[~known]).all()
     every = np.arange(1 << 16, dtype=np.uint16).view(short._array.dtype)
     np.testing.assert_array_equal(torch.tensor(every.astype(np.float32)).to(dtype).float().numpy(), every.astype(np.float32))
+
+
+SHORT = """x + y
+x * y
+x / y
+x - 2.3
+x * 2.3
+-x
+x.abs()
+x.square()
+(x.abs() + 1).reciprocal()
+(x.abs() + 1).rsqrt()
+x.relu()
+x.clamp(-0.5, 1)
+F.gelu(x)
+F.silu(x)
+F.leaky_relu(x)
+F.hardtanh(x)
+torch.addcmul(x, x, y)
+x.to(torch.float64)
+x.to(torch.int32)
+x.float()
+x + y.sum()
+x.tanh()
+x.T * y.T
+(x * 2).expand(2, *x.shape) + x"""
+
+
+def in_short(lib, line, dtype, n):
+    rng = np.random.default_rng(0)
+    given = [lib.tensor(rng.standard_normal((n, 11)).astype(np.float32)).to(getattr(lib, dtype)).requires_grad_() for _ in range(2)]
+    out = eval(line, dict(x=given[0], y=given[1], torch=lib, F=lib.nn.functional))
+    if out.requires_grad:
+        out.backward(lib.tensor(rng.standard_normal(tuple(out.shape)).astype(np.float32)).to(out.dtype))
+    return [np.array(v.detach().double().tolist()) for v in (out, *(t.grad for t in given)) if v is not None]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("line", SHORT.split("\n"))
+def test_loops_over_sixteen_bits_give_what_float32_gives(line, dtype):
+    "The bits of computing in float32 and rounding, whether a loop is there or not."
+    loops = sixteen_bits.ShortFormula
+    for n in (30, 500):
+        found = in_short(torch, line, dtype, n)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loops, "__call__", lambda *arrays, **statics: None)
+            steps = in_short(torch, line, dtype, n)
+        for a, b in zip(found, steps, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["add", "mul", "neg", "relu", "gelu", "addcmul", "leaky_relu"])
+def test_arithmetic_on_sixteen_bits_is_one_loop(name, dtype):
+    op = formulas.REGISTRY[name]
+    loop, x = sixteen_bits.ShortFormula(op.definition, 96), np.linspace(-3, 3, 5000, dtype=np.float32)
+    x = sixteen_bits.converted(x, getattr(torch, dtype).numpy)
+    given = [x] * len(op.params)
+    assert loop(*given, **op.statics).dtype == x.dtype and [key[0] for key in loop.made] == [x.dtype.char]
+    assert loop(*[a[:9] for a in given], **op.statics) is None
+    assert loop(*[a.reshape(2, -1).T for a in given], **op.statics) is None
+
+
+def test_functions_on_sixteen_bits_stay_steps():
+    loop = sixteen_bits.ShortFormula(formulas.REGISTRY["exp"].definition)
+    assert loop(np.ones(5000, np.float16)) is None and not loop.made and loop.least == np.inf
+
+
+@pytest.mark.parametrize("how", ["computed", "hardware"])
+def test_ways_to_convert_float16(how):
+    import numba
+
+    def each(convert):
+        @numba.njit
+        def loop(x, out):
+            for i in range(x.size):
+                out[i] = convert(x[i])
+
+        return loop
+
+    loops = sixteen_bits.loops()
+    if how == "hardware" and not loops.in_hardware():
+        pytest.skip("the processor has no such instruction")
+    bits, value = getattr(loops, f"{how}_bits"), getattr(loops, f"{how}_value")
+    to, back = each(bits), each(value)
+    every = np.arange(1 << 16, dtype=np.uint16)
+    wide = np.empty(every.size, np.float32)
+    back(every, wide)
+    np.testing.assert_array_equal(wide, every.view(np.float16).astype(np.float32))
+    x = np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
+    short = np.empty(x.size, np.uint16)
+    to(x, short)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(short.view(np.float16), x.astype(np.float16))
 
 
 DOUBLE = ["softshrink", "hardshrink", "leaky_relu", "hardswish", "hardsigmoid", "threshold", "relu", "rsqrt", "clamp", "hardtanh", "sign", "lerp", "addcmul", "addcdiv"]

@@ -7,10 +7,10 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'SHORT', 'WIDE', 'LARGE'
            'keep_freed_memory', 'constant', 'element', 'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major',
            'mapped', 'seen_from', 'strides_of', 'laid', 'column_major', 'in_rows', 'shows_channels_last',
            'channels_last', 'channels_last_of_images', 'channels_last_of_either', 'channels_last_of_all', 'sum_to',
-           'KERNELS', 'replaceable', 'Switch', 'in_wide_rows', 'is_half', 'converted', 'holds_nan', 'one_rank',
-           'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand', 'strided',
-           'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'dimension_order',
-           'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
+           'KERNELS', 'replaceable', 'Switch', 'in_wide_rows', 'is_half', 'converted', 'short_loop', 'holds_nan',
+           'one_rank', 'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand',
+           'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array',
+           'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -345,6 +345,14 @@ def is_half(x):
 def converted(x, dtype):
     "A copy of `x` in another dtype."
     return x.astype(dtype)
+
+@replaceable
+def short_loop(op, part=None):
+    """What computes an operation, or its rule for the input `part`, over numbers of sixteen bits in
+    one loop, from `least` numbers on, and gives None for arrays that it does not take; None:
+    nothing does.
+    """
+    return None
 
 def holds_nan(x):
     """Whether one of the floating numbers of an array on the host is NaN, where NumPy stops looking

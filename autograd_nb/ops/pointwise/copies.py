@@ -9,7 +9,7 @@ __all__ = ['clone', 'to', 'as_numbers', 'moved', 'real', 'conj_physical', 'conj'
 import numpy as np
 
 from ...arrays.cupy_backend import fetch, is_on_device, send, transfer
-from ...arrays.numpy_backend import KERNELS, copy_in_order
+from ...arrays.numpy_backend import KERNELS, copy_in_order, is_half
 from ...graph.node import TensorBase, announced
 from ...graph.op import N, Z, linear, op
 from .arithmetic import neg
@@ -34,13 +34,15 @@ clone.vjp(x=lambda g: g)
 @op(
     jvp=linear,
     batch=pointwise,
-    new_kind=True,
+    new_kind=True, of_bits=True,
     node='ToCopyBackward0',
     samples=[(N(3, 4), dict(dtype=np.dtype('f8')))],
 )
 def to(x, *, dtype):
     "`x` in another dtype (NumPy's); the gradient comes back in its own."
     if x.dtype.kind == 'c' and dtype.kind not in 'bc': x = x.real
+    if is_half(x) and dtype != np.float32 and 'V' in x.dtype.kind + dtype.kind:
+        x = KERNELS.converted(x, np.dtype(np.float32))  # all that bfloat16 is quickly made of
     whole = x.base is None or 0 not in x.strides
     out = KERNELS.converted(x, dtype) if whole else copy_in_order(x, dtype)
     return announced(out)

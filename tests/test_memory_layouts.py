@@ -21,7 +21,8 @@ def strides(found):
     return [strides(f) for f in found] if isinstance(found, (tuple, list)) else (tuple(found.shape), found.stride())
 
 
-SHAPES = [((2, 3, 4, 5), "channels_last"), ((2, 3, 2, 4, 5), "channels_last_3d"), ((2, 3, 4, 5), "contiguous_format"), ((2, 3, 4, 5), "preserve_format")]
+SHAPES = [((2, 3, 4, 5), "channels_last"), ((2, 3, 2, 4, 5), "channels_last_3d"), ((2, 3, 4, 5), "contiguous_format"), ((2, 3, 4, 5), "preserve_format"),
+          *[(shape, name) for shape in ((2, 1, 3, 3), (2, 3, 1, 1), (1, 4, 1, 3)) for name in ("channels_last", "contiguous_format", "preserve_format")]]
 
 
 @pytest.mark.parametrize("shape, name", SHAPES)

@@ -126,13 +126,21 @@ def full(
 AS_IT_LIES = None, preserve_format
 
 def lies_otherwise(array, dtype):
-    "Whether the dimensions of an array lie in memory in another order than usual."
-    return array.__class__ is np.ndarray and dtype.kind != 'V' and not array.flags.c_contiguous
+    "Whether the dimensions of an array lie, or may be said to lie, in another order than usual."
+    if array.__class__ is not np.ndarray or dtype.kind == 'V': return False
+    return not array.flags.c_contiguous or 1 in array.shape
+
+def _strided_as(array, out):
+    "`out`, whose dimensions of one place have the strides that they have in `array`, if others do."
+    strides = tuple([s // array.itemsize * out.itemsize for s in array.strides])
+    if any(s != o and n != 1 for s, o, n in zip(strides, out.strides, out.shape)): return out
+    return np.ndarray(out.shape, out.dtype, out, strides=strides)
 
 def _laid_out_as(array, dtype, function):
     "What `function` (zeros, ones or a blank) makes, with the dimensions in the order of `array`."
     if 0 in array.strides: array = copy_in_order(array, array.dtype)
     out = np.empty_like(array, dtype, order='K')
+    if 1 in array.shape: out = _strided_as(array, out)
     if function is _full_of_ones: out.fill(1)
     elif function is np.zeros or not SWITCH.plain and LOCAL.modes.tape is not None: out.fill(0)
     return out

@@ -107,7 +107,7 @@ def finished(array, requires_grad, index=None, pin_memory=False):
 def in_format(made, memory_format):
     "A new tensor, laid out in the memory format that was asked for."
     if memory_format in (None, preserve_format): return made
-    laid = made.detach().contiguous(memory_format=memory_format)
+    laid = made.detach().clone(memory_format=memory_format)
     return laid.requires_grad_() if made.requires_grad else laid
 
 # %% ../../nbs/tensor/creation/01_steps.ipynb #5e1d0f43

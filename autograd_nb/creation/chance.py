@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.cupy_backend import Device, generator_of
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, finfo, get_default_dtype, int64
 from ..arrays.random import I8, default_generator
-from .patterns import AS_IT_LIES, empty_like, lies_otherwise
+from .patterns import AS_IT_LIES, empty_like, has_strides
 from autograd_nb.creation.steps import (
     bound, dtype_for, leaf, library_on, need_layout, settled, size_in
 )
@@ -129,8 +129,9 @@ randn = _named('randn', _random('normal', 'Standard-normal numbers.'))
 def _fills(input, memory_format):
     "Whether numbers like `input` are drawn into memory in which dimensions stand in another order."
     if input.__class__ in WRAPPERS: return False
-    other = lies_otherwise(input._array, input._array.dtype)
-    return other if memory_format in AS_IT_LIES else True
+    a = input._array
+    if memory_format not in AS_IT_LIES: return True
+    return has_strides(a, a.dtype) and not a.flags.c_contiguous
 
 def _drawn_in(input, dtype, device, memory_format, requires_grad, draw):
     "A new tensor like `input`, which `draw` fills in the order of its memory."

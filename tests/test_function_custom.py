@@ -49,6 +49,7 @@ def test_node_is_named_after_the_class():
 
     y = Twice.apply(leaf(1.0))
     assert y.grad_fn.name() == "TwiceBackward" and "grad_fn=<TwiceBackward>" in repr(y)
+    assert repr(y.grad_fn).startswith("<torch.autograd.function.TwiceBackward object at ")
     assert not y.is_leaf and y.requires_grad and len(y.grad_fn.next_functions) == 1
 
 

@@ -56,6 +56,7 @@ class BackwardCFunction(Node, _HookMixin):
     )
     _forward_cls = _context_cls = None
     takes_none = verified = True
+    __repr__ = object.__repr__  # which tells the module, as PyTorch does
     # what was asked for on `ctx` is over when `forward` has returned
     to_save = saved_for_forward = dirty_tensors = non_differentiable = None
 
@@ -359,18 +360,12 @@ class FunctionMeta(type):
 
     def __init__(cls, name, bases, members):
         super().__init__(name, bases, members)
-        context = type(
-            name + 'Backward', (_Context,), {'__slots__': ('_of',), '__module__': cls.__module__}
-        )
+        name, home = name + 'Backward', {'__module__': 'torch.autograd.function'}  # as it is shown
+        context = type(name, (_Context,), {'__slots__': ('_of',), **home})
         cls._backward_cls = type(
-            name + 'Backward',
+            name,
             (BackwardCFunction,),
-            {
-                '__slots__': (),
-                '_forward_cls': cls,
-                '_context_cls': context,
-                '__module__': cls.__module__,
-            },
+            {'__slots__': (), '_forward_cls': cls, '_context_cls': context, **home},
         )
 
 # %% ../../../nbs/autograd/function/02_node.ipynb #eb104b69

@@ -563,3 +563,15 @@ def test_gradients_at_what_is_not_finite(name, gradient, size):
     few, many = slopes(lib(), 1, 1.0), slopes(lib(), 300, 1.0)[:10]
     same = np.tile(np.isclose(few, many, rtol=1e-4, equal_nan=True), size)  # PyTorch's loops differ at NaN
     np.testing.assert_allclose(slopes(ours, size, gradient)[same], slopes(lib(), size, gradient)[same], rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("call", ["F.hardtanh(x)", "F.relu6(x)", "F.hardswish(x)", "F.hardsigmoid(x)", "F.elu(x)", "F.celu(x)", "F.selu(x)", "F.hardshrink(x)", "F.softshrink(x)", "F.leaky_relu(x)",
+                                  "F.relu(x)", "F.threshold(x, 0.0, 0.0)", "x.clamp(-1, 1)", "F.softplus(x)", "F.logsigmoid(x)", "F.silu(x)", "F.softsign(x)", "F.tanhshrink(x)", "x.abs()"])
+def test_slopes_of_activations_at_nan_are_those_of_the_loops_for_many_numbers(call, dtype):
+    found = []
+    for library in (lib(), ours):
+        x = library.tensor([NAN, *HARD[3:-3]] * 64, dtype=getattr(library, dtype)).requires_grad_()
+        eval(call, dict(x=x, F=library.nn.functional)).backward(library.ones_like(x))
+        found.append(x.grad.tolist())
+    assert np.allclose(*found, rtol=1e-5, atol=1e-30, equal_nan=True), [(x, e, f) for x, e, f in zip([NAN, *HARD[3:-3]] * 64, *found) if not np.isclose(e, f, equal_nan=True)]

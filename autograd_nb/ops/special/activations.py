@@ -48,7 +48,7 @@ def hardswish(x):
     "`x * hardsigmoid(x)`."
     return x * (limited(x + x.dtype.type(3), 0, 6) / x.dtype.type(6))
 
-hardswish.vjp(x=lambda g, x: where(where(g * (x * (1 / 3) + 0.5), g, x < 3), 0.0, x > -3))
+hardswish.vjp(x=lambda g, x: where(0.0, where(g, g * (x * (1 / 3) + 0.5), x >= 3), x <= -3))
 
 def _mish(x): return x * xp.tanh(xp.logaddexp(x, x.dtype.type(0))).astype(x.dtype)
 
@@ -150,14 +150,14 @@ def softshrink(x, *, lambd=0.5):
     l = x.dtype.type(lambd)
     return xp.where(x > l, x - l, xp.where(x < -l, x + l, x * x.dtype.type(0)))
 
-softshrink.vjp(x=lambda g, x, *, lambd: where(0.0, g, (x >= -lambd) & (x <= lambd))).formally(x='x')
+softshrink.vjp(x=lambda g, x, *, lambd: where(g, 0.0, (x < -lambd) | (x > lambd))).formally(x='x')
 
 @unary(samples=[(N(3, 4), dict(lambd=0.5)), (N(), dict(lambd=0.1))])
 def hardshrink(x, *, lambd=0.5):
     "`x`, and zero where it is nearer to zero than `lambd`."
     return xp.where((x >= -lambd) & (x <= lambd), x.dtype.type(0), x)
 
-hardshrink.vjp(x=lambda g, x, *, lambd: where(0.0, g, (x >= -lambd) & (x <= lambd))).formally(x='x')
+hardshrink.vjp(x=lambda g, x, *, lambd: where(g, 0.0, (x < -lambd) | (x > lambd))).formally(x='x')
 
 @unary(samples=[(N(3, 4), dict(threshold=0.1, value=-2.0))])
 def threshold(x, *, threshold, value):

@@ -426,3 +426,23 @@ def test_more_workers_than_processors():
             T.utils.data.DataLoader([1, 2], num_workers=100_000)
         said.append([(w.category, str(w.message)) for w in found])
     assert said[0] == said[1] and len(said[0]) == 1
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("options", [dict(batch_size=2), dict(batch_size=2, drop_last=True), dict(batch_size=None), dict(batch_size=2, num_workers=2), dict(batch_size=0), dict(batch_size=2.0)], ids=str)
+def test_the_order_of_a_set_that_has_no_indices(options):
+    import torch as theirs
+
+    def made(T):
+        class Walk(T.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(range(5))
+
+        try:
+            loader = T.utils.data.DataLoader(Walk(), **options)
+        except ValueError as error:
+            return str(error)
+        own = loader.batch_sampler and (type(loader.batch_sampler).__name__, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)
+        return type(loader.sampler).__name__, own, loader.collate_fn.__name__, [b.tolist() if isinstance(b, T.Tensor) else b for b in loader]
+
+    assert made(autograd_nb) == made(theirs)

@@ -10,6 +10,7 @@ import multiprocessing.context
 import os
 import warnings
 from collections.abc import Mapping
+from itertools import repeat
 
 from ...arrays.cupy_backend import find
 from ...arrays.topics import take_topics
@@ -17,7 +18,9 @@ from ...graph.node import tensor_like
 from ._utils.collate import default_collate, default_convert
 from ._utils.worker import _BaseDataLoaderIter, _Workers
 from .dataset import IterableDataset, Subset, TensorDataset
-from .sampler import BatchSampler, RandomSampler, SequentialSampler, _seed
+from autograd_nb.utils.data.sampler import (
+    BatchSampler, RandomSampler, Sampler, SequentialSampler, _seed
+)
 
 # %% ../../../nbs/utils/data/06_dataloader.ipynb #aa437656
 def pinned(batch):
@@ -156,40 +159,32 @@ class _Order:
 
     def _choose_order(self, batch_size, shuffle, sampler, batch_sampler, drop_last, collate_fn):
         "Which indices come when, and what makes a batch of their examples."
-        dataset, generator = self.dataset, self.generator
-        by_walking = isinstance(dataset, IterableDataset)
+        dataset = self.dataset
         batch_size, drop_last = _checked_batching(
             batch_size, shuffle, sampler, batch_sampler, drop_last
         )
-        if sampler is None and not by_walking:
-            sampler = (
-                RandomSampler(dataset, generator=generator)
-                if shuffle
-                else SequentialSampler(dataset)
-            )
-        if by_walking: sampler = None
-        if batch_size is not None and batch_sampler is None and not by_walking:
+        if sampler is None:
+            if isinstance(dataset, IterableDataset): sampler = _InfiniteConstantSampler()
+            elif shuffle: sampler = RandomSampler(dataset, generator=self.generator)
+            else: sampler = SequentialSampler(dataset)
+        if batch_size is not None and batch_sampler is None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        if (
-            by_walking
-            and batch_size is not None
-            and (not isinstance(batch_size, int) or batch_size <= 0)
-        ):
-            raise ValueError(
-                f'batch_size should be a positive integer value, but got batch_size={batch_size}'
-            )
         self.batch_size, self.drop_last, self.sampler, self.batch_sampler = (
             batch_size, drop_last, sampler, batch_sampler,
         )
-        self.collate_fn = (
-            collate_fn
-            if collate_fn is not None
-            else (
-                default_collate
-                if batch_sampler is not None or by_walking and batch_size is not None
-                else default_convert
-            )
-        )
+        if collate_fn is None:
+            collate_fn = default_convert if batch_sampler is None else default_collate
+        self.collate_fn = collate_fn
+
+    @property
+    def _index_sampler(self):
+        "What gives the workers their tasks: indices for a batch, or for one example."
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+class _InfiniteConstantSampler(Sampler):
+    "What stands for the indices of a set that can only be walked through."
+
+    def __iter__(self): return repeat(None)
 
 # %% ../../../nbs/utils/data/06_dataloader.ipynb #b629a2f2
 class _Length:
@@ -207,7 +202,7 @@ class _Length:
                 if self.drop_last
                 else -(-n // self.batch_size)
             )
-        return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+        return len(self._index_sampler)
 
 # %% ../../../nbs/utils/data/06_dataloader.ipynb #63e66c63
 class _Processes:
@@ -333,8 +328,7 @@ class _Walks:
                 yield [tensor_like(a[_places(self.dataset, indices)]) for a in arrays]
             return
         fetch = self._fetcher()
-        for indices in self.batch_sampler if self.batch_sampler is not None else self.sampler:
-            yield fetch(indices)
+        for indices in self._index_sampler: yield fetch(indices)
 
 take_topics(DataLoader, (_Order, _Length, _Processes, _Epochs, _Walks))
 

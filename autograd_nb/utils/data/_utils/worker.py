@@ -11,7 +11,6 @@ import queue
 import random
 import traceback
 import weakref
-from itertools import repeat
 import numpy as np
 
 from ....arrays.random import default_generator
@@ -122,11 +121,7 @@ class _Workers(_BaseDataLoaderIter):
         loader = self.loader
         if not first:
             for t in self.tasks: t.put((0, _Again()))
-        self.order = (
-            iter(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
-            if loader.sampler is not None or loader.batch_sampler is not None
-            else repeat(None)
-        )
+        self.order = iter(loader._index_sampler)
         self.alive, self.sent, self.wanted, self.ready, self.open, self.turn = (
             set(range(loader.num_workers)), 0, 0, {}, {}, 0,
         )

@@ -442,7 +442,7 @@ def test_the_order_of_a_set_that_has_no_indices(options):
             loader = T.utils.data.DataLoader(Walk(), **options)
         except ValueError as error:
             return str(error)
-        own = loader.batch_sampler and (type(loader.batch_sampler).__name__, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)
+        own = loader.batch_sampler is not None and (type(loader.batch_sampler).__name__, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)
         return type(loader.sampler).__name__, own, loader.collate_fn.__name__, [b.tolist() if isinstance(b, T.Tensor) else b for b in loader]
 
     assert made(autograd_nb) == made(theirs)

@@ -130,8 +130,7 @@ def _fills(input, memory_format):
     "Whether numbers like `input` are drawn into memory in which dimensions stand in another order."
     if input.__class__ in WRAPPERS: return False
     a = input._array
-    if memory_format not in AS_IT_LIES: return True
-    return has_strides(a, a.dtype) and not a.flags.c_contiguous
+    return memory_format not in AS_IT_LIES or has_strides(a, a.dtype) and not a.flags.c_contiguous
 
 def _drawn_in(input, dtype, device, memory_format, requires_grad, draw):
     "A new tensor like `input`, which `draw` fills in the order of its memory."

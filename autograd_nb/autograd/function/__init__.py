@@ -14,6 +14,7 @@ from .once import *  # noqa: F403
 from .older import *  # noqa: F403
 
 # %% ../../../nbs/autograd/02_function.ipynb #fu020002
+# what programs import from PyTorch's file, underscore or not
 from .context import _ContextMethodMixin  # noqa: F401
 from autograd_nb.autograd.function.node import (  # noqa: F401
     _HookMixin, _SingleLevelFunction, _is_setup_context_defined

@@ -134,7 +134,7 @@ def _site(frame, names):
     if node is not None and walk.phase == 'backward' and getattr(node, 'code', None) is not None:
         code, lasti = node.code, node.lasti
     if op is None:
-        creating = last.f_globals.get('__name__') == _package + '.creation'
+        creating = last.f_globals.get('__name__', '').startswith(_package + '.creation.')
         op = 'creation' if creating else last.f_code.co_name + '()'
     return Site(op, code, lasti, tuple(walk.path[::-1]), walk.phase)
 

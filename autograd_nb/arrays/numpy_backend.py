@@ -468,7 +468,7 @@ def strided(array, shape, stride, start=0):
     cheaper than NumPy's `as_strided`, and it refuses what lies outside.
     """
     item = array.itemsize
-    if 0 in shape: return ndarray(shape, array.dtype)  # it may lie anywhere
+    if 0 in shape: start = 0  # nothing may lie anywhere
     return ndarray(shape, array.dtype, array, start * item, [s * item for s in stride])
 
 # %% ../../nbs/arrays/02_numpy.ipynb #35fd3a7e

@@ -297,3 +297,16 @@ def test_words_and_answers_of_small_tools(case):
 
 def test_the_namespace_of_pytorchs_own_operations_is_not_defined_anew():
     with pytest.raises(RuntimeError, match='Only a single TORCH_LIBRARY'): autograd_nb.library.Library('aten', 'DEF')
+
+
+@pytest.mark.parametrize('path', (
+    'utils.data', 'utils.data.dataset', 'utils.data.sampler', 'autograd.function', 'autograd.functional', 'autograd', 'nn', 'nn.functional', 'nn.modules', 'nn.modules.module', 'nn.init', 'nn.utils',
+    'optim', 'optim.lr_scheduler', 'distributions', 'func', 'fft', 'library', 'utils.checkpoint',
+))
+def test_a_star_brings_what_the_module_has(path):
+    torch = pytest.importorskip('torch')
+    theirs, own = importlib.import_module(f'{torch.__name__}.{path}'), importlib.import_module(f'autograd_nb.{path}')
+    brought = {}
+    exec(f'from autograd_nb.{path} import *', brought)
+    wanted = getattr(theirs, '__all__', None) or [n for n, f in vars(theirs).items() if n[0] != '_' and str(getattr(f, '__module__', '')).startswith('torch')]
+    assert not {n for n in wanted if hasattr(own, n)} - set(brought)

@@ -12,3 +12,6 @@ from .functions import *  # noqa: F403
 from .kernels import *  # noqa: F403
 from .checks import *  # noqa: F403
 from .kernels import _scoped_library  # noqa: F401
+
+# %% ../../nbs/autograd/13_library.ipynb #9593ce35
+__all__ = [name for name in dir() if not name.startswith('_')]

@@ -23,3 +23,6 @@ from autograd_nb.autograd.function.older import (  # noqa: F401
     _iter_None_tensors, _iter_filter, _iter_tensors, _iter_tensors_permissive, _map_tensor_data,
     _nested_map, _unflatten
 )
+
+# %% ../../../nbs/autograd/02_function.ipynb #da85e575
+__all__ = [name for name in dir() if not name.startswith('_')]

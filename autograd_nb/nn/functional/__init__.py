@@ -50,3 +50,6 @@ COMPILED = frozenset(
 explain_functions(
     globals(), but=('softmax', 'softmin', 'log_softmax'), compiled=COMPILED  # these warn
 )
+
+# %% ../../../nbs/nn/03_functional.ipynb #21e4e15c
+__all__ = [name for name in dir() if not name.startswith('_')]

@@ -12,3 +12,6 @@ from .distributed import *  # noqa: F403
 from ._utils.collate import *  # noqa: F403
 from ._utils.worker import *  # noqa: F403
 from .dataloader import *  # noqa: F403
+
+# %% ../../../nbs/utils/01_data.ipynb #567d3cc9
+__all__ = [name for name in dir() if not name.startswith('_')]

@@ -43,3 +43,6 @@ take_topics(Module, TOPICS)
 for _kind in Everywhere.kinds: globals()['_global' + _kind] = getattr(EVERYWHERE, _kind)
 for _what, _hooks in EVERYWHERE.registration.items():
     globals()[f'_global_{_what[:-1]}_registration_hooks'] = _hooks
+
+# %% ../../../../nbs/nn/modules/01_module.ipynb #4bf231eb
+__all__ = [name for name in dir() if not name.startswith('_')]

@@ -561,9 +561,8 @@ def _linearized(func, primals):
     whether that depends on no leaf but the tangents.
     """
     leaves, spec = tree_flatten(primals)
-    trace, recording = Trace(None), dict(grad=True, saving=None)
+    trace, level = Trace(None), JvpLevel(False, dict(grad=True, saving=None))
     directions = tree_unflatten(trace.enter([_zeros(x) for x in leaves]), spec)
-    level = JvpLevel(False, recording)
     out, moved, _ = _jvp(func, primals, tuple(range(len(primals))), directions, level=level)
     still = [_zeros(o) for o in tree_flatten(out)[0]]
     moved = tree_flatten(moved)[0]
@@ -571,12 +570,8 @@ def _linearized(func, primals):
     if not any(moves): return out, lambda tangents: [(s, True) for s in still]
     own = [not (m and foreign([t._node], set(trace.edges))) for m, t in zip(moves, moved)]
     trace.ends(list(compress(moved, moves)))
-    before = LOCAL.modes.change(**recording)
-    try:
-        everything = tuple(range(sum(moves)))
-        _, again, _ = _vjp(lambda *u: trace.pull(u), (*compress(still, moves),), everything, False)
-    finally:
-        LOCAL.modes.change(**before)
+    pull, everything = lambda *u: trace.pull(u), tuple(range(sum(moves)))
+    _, again, _ = level.moving(_vjp, pull, (*compress(still, moves),), everything, False)
 
     def along(tangents):
         found = iter(again(tangents))

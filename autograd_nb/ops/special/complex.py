@@ -45,14 +45,12 @@ def complex_of(x, y):
 
 complex_of.vjp(x=lambda g: real(g), y=lambda g: imag(g))
 
-@op(
-    jvp=linear,
-    batch=lambda op, v, b, s: op(v[0]),
-    view=True,
+_SEEN_OTHERWISE = dict(
+    jvp=linear, batch=lambda op, v, b, s: op(v[0]), view=True, holomorphic=False,
     shows=lambda conjugated, negated: None,
-    holomorphic=False,
-    samples=[(Z(3, 4),), (Z(),)],
 )
+
+@op(samples=[(Z(3, 4),), (Z(),)], **_SEEN_OTHERWISE)
 def view_as_real(x):
     "Real and imaginary parts as a new last dimension of size two."
     if x.dtype.kind != 'c':
@@ -86,15 +84,7 @@ polar.vjp(
 )
 
 # %% ../../../nbs/ops/special/10_complex.ipynb #f293fdc4
-@op(
-    jvp=linear,
-    batch=lambda op, v, b, s: op(v[0]),
-    view=True,
-    shows=lambda conjugated, negated: None,
-    holomorphic=False,
-    new_kind=True,
-    samples=[(N(3, 2),)],
-)
+@op(new_kind=True, samples=[(N(3, 2),)], **_SEEN_OTHERWISE)
 def view_as_complex(x):
     "The complex numbers whose parts lie along the last dimension."
     if x.dtype.kind != 'f' or x.dtype.itemsize < 4:

@@ -48,8 +48,6 @@ def gamma_parts(a, x):
     p = np.where(bad, np.nan, np.where(ok, p, np.where(whole, 1.0, 0.0)))
     return p, np.where(bad, np.nan, np.where(ok, q, np.where(whole, 0.0, 1.0)))
 
-_gamma_samples = [(Fixed(2.5), N(2, 3, low=0.5, high=5.0)), (Fixed(0.5), N(3, low=0.5, high=5.0))]
-
 def gamma_density(a, x): return exp((a - 1) * log(x) - x - lgamma(a))
 
 def unknown(name):
@@ -72,15 +70,14 @@ def _gamma_jvp(sign, name):
 
     return jvp
 
+_OF_TWO = dict(
+    layout=like_operands, promote='float', numbers=False, forms='function method method_',
+    samples=[(Fixed(2.5), N(2, 3, low=0.5, high=5.0)), (Fixed(0.5), N(3, low=0.5, high=5.0))],
+)
+
 @binary(
-    in_double(lambda a, x: gamma_parts(a, x)[0]),
-    layout=like_operands,
-    promote='float',
-    node='IgammaBackward0',
-    numbers=False,
-    samples=_gamma_samples,
-    jvp=_gamma_jvp(1, 'igamma'),
-    forms='function method method_',
+    in_double(lambda a, x: gamma_parts(a, x)[0]), node='IgammaBackward0',
+    jvp=_gamma_jvp(1, 'igamma'), **_OF_TWO,
 )
 def igamma(a, x):
     "The regularised lower incomplete gamma function. Differentiable with respect to `x`."
@@ -88,14 +85,8 @@ def igamma(a, x):
 igamma.vjp(a=unknown('igamma'), x=lambda g, a, x: g * gamma_density(a, x))
 
 @binary(
-    in_double(lambda a, x: gamma_parts(a, x)[1]),
-    layout=like_operands,
-    promote='float',
-    node='IgammacBackward0',
-    numbers=False,
-    samples=_gamma_samples,
-    jvp=_gamma_jvp(-1, 'igammac'),
-    forms='function method method_',
+    in_double(lambda a, x: gamma_parts(a, x)[1]), node='IgammacBackward0',
+    jvp=_gamma_jvp(-1, 'igammac'), **_OF_TWO,
 )
 def igammac(a, x):
     "The regularised upper incomplete gamma function. Differentiable with respect to `x`."

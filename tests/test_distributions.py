@@ -1,5 +1,7 @@
 """Distributions: draws, probabilities, moments, gradients, words and shapes of PyTorch's."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -381,6 +383,38 @@ def test_transforms(line):
             same(ours, theirs)
         else:
             assert ours == theirs
+
+
+REMEMBERING = lines(r"""
+AffineTransform(1., 2., event_dim=1)
+PowerTransform(torch.tensor(2.))
+ComposeTransform([ExpTransform(), AffineTransform(1., 2.)])
+IndependentTransform(ExpTransform(), 1)
+ReshapeTransform((2, 3), (6,))
+CumulativeDistributionTransform(Normal(0., 1.))
+CatTransform([ExpTransform(), AffineTransform(1., 2.)], dim=1, lengths=[1, 2])
+StackTransform([ExpTransform(), TanhTransform()], dim=-1)
+ExpTransform()
+StickBreakingTransform()
+TanhTransform().inv
+type('Doubled', (AffineTransform,), {'__init__': lambda self: AffineTransform.__init__(self, 0., 2.)})()
+type('Own', (Transform,), {'__init__': lambda self, c: Transform.__init__(self)})(3)
+type('Plain', (Transform,), {})()
+""")
+
+
+@pytest.mark.parametrize("line", REMEMBERING)
+def test_with_cache_keeps_the_arguments(line):
+    "The same transform, of the same class as PyTorch's, with or without a memory; a class of one's own with arguments is refused."
+    found = []
+    for t in both():
+        f = eval(line, setting(t))
+        try:
+            g = f.with_cache()
+            found.append((type(g).__name__, repr(g), f == g, g.with_cache() is g or type(f).__name__ == "_InverseTransform", g.with_cache(0) is g, f._cache_size))
+        except NotImplementedError as error:
+            found.append(re.sub("<class.*>", "", str(error)))
+    assert found[0] == found[1]
 
 
 def test_transforms_of_ones_own():

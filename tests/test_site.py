@@ -461,7 +461,7 @@ def test_the_core_is_read_unfolded(built_site):
     place = engine.index('id="autograd_nb.graph.engine.Plan"')
     code = re.sub("<[^>]+>", "", engine[place:])
     assert "class Plan(Limits):" in code[:1500]
-    assert "Show the source" in text_of(built_site / "optim" / "01_optimizer.html")
+    assert "Show the source" in text_of(built_site / "optim" / "optimizer" / "01_base.html")
 
 
 def test_words_become_links_only_where_they_are_the_name():

@@ -15,7 +15,7 @@ from . import constraints
 from .distribution import Distribution, broadcast_all, clamp_probs
 from .families import Categorical, Cauchy, _Binary, _Tries
 from autograd_nb.distributions.transforms import (
-    ExpTransform, SigmoidTransform, TransformedDistribution, _Folded, _without_init
+    ExpTransform, SigmoidTransform, TransformedDistribution, Folded, transformed_expand
 )
 from ..functions import broadcast_tensors
 from ..graph.modes import no_grad
@@ -223,7 +223,7 @@ class _Relaxed(TransformedDistribution):
         property(lambda self: self.base_dist.logits),
     )
 
-@_without_init
+@transformed_expand
 class RelaxedBernoulli(_Relaxed):
     "A soft yes or no between 0 and 1."
 
@@ -239,7 +239,7 @@ class RelaxedBernoulli(_Relaxed):
             validate_args=validate_args,
         )
 
-@_without_init
+@transformed_expand
 class RelaxedOneHotCategorical(_Relaxed):
     "A soft choice: positive numbers that sum to one."
 
@@ -311,8 +311,8 @@ class _BinomialFacts:
 take_topics(Binomial, (_BinomialFacts,))
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #56f09138
-@_without_init
-class HalfCauchy(_Folded):
+@transformed_expand
+class HalfCauchy(Folded):
     "|x| for Cauchy-distributed x around 0."
 
     def __init__(self, scale, validate_args=None):

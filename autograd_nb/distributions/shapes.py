@@ -19,7 +19,7 @@ from autograd_nb.distributions.distribution import (
 from .families import Exponential, Uniform, _Binary, _Tries, _shape_of
 from .gamma import Gamma
 from autograd_nb.distributions.transforms import (
-    AffineTransform, ExpTransform, PowerTransform, TransformedDistribution, _EULER
+    AffineTransform, ExpTransform, PowerTransform, TransformedDistribution, EULER
 )
 from ..functions import where
 from ..graph.modes import no_grad
@@ -119,7 +119,7 @@ class Weibull(_Made):
 
     def entropy(self):
         return (
-            _EULER * (1 - self.concentration_reciprocal)
+            EULER * (1 - self.concentration_reciprocal)
             + (self.scale * self.concentration_reciprocal).log()
             + 1
         )
@@ -173,7 +173,7 @@ class _KumaraswamyFacts:
         a, b = self.concentration1, self.concentration0
         return (
             (1 - b.reciprocal())
-            + (1 - a.reciprocal()) * ((b + 1).digamma() + _EULER)
+            + (1 - a.reciprocal()) * ((b + 1).digamma() + EULER)
             - a.log()
             - b.log()
         )

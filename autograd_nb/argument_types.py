@@ -512,6 +512,7 @@ def explained(function, name=None, method=False, inside=False, late=False):
     if inside: refusal = functools.partial(refused_inside, function, name, failed=False)
     else: refusal = lambda args, kwargs: refused(name, args[method:], kwargs, method)
     fitting = None if late or name in LATE else {}
+    unnamed = getattr(function, 'unnamed', function)  # what is called where no argument is named
 
     @functools.wraps(function)
     def called(*args, **kwargs):
@@ -529,7 +530,7 @@ def explained(function, name=None, method=False, inside=False, late=False):
         elif Ask.modes or Ask.classes:
             answer = Ask.first(called, args, kwargs)
             if answer is not ABSENT: return answer
-        try: return function(*args, **kwargs) if kwargs else function(*args)
+        try: return function(*args, **kwargs) if kwargs else unnamed(*args)
         except Exception as error:
             answer = ABSENT if fitting is not None else Ask.first(called, args, kwargs)
             if answer is not ABSENT: return answer

@@ -24,6 +24,7 @@ def takes_numpy_names(function):
             kwargs = {_NUMPY.get(k, k): v for k, v in kwargs.items()}
         return function(*args, **kwargs)
 
+    named.unnamed = function
     return named
 
 # %% ../nbs/tensor/00_forms.ipynb #fe868e2a

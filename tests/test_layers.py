@@ -18,6 +18,7 @@ import autograd_nb as torch
 import autograd_nb.utils.capture  # noqa: F401 (plugs its layer in)
 from autograd_nb.graph.modes import FIELDS, LAYERS, LOCAL, SWITCH, Layer, at_work
 from autograd_nb.graph.op import REGISTRY
+from autograd_nb.layers import half
 from autograd_nb.layers.costs import calls_of
 from autograd_nb.layers.dispatch import Computing
 from autograd_nb.layers.observers import observe
@@ -384,7 +385,9 @@ def calls(code, scope):
 FEW = {  # statement -> how many functions of Python it may call, its own line among them
     "w.neg_()": 7, "w.sigmoid_()": 9, "w.round_()": 8, "x.unfold(0, 2, 1)": 13, "x.storage_offset()": 3, "x.stride()": 4,
     "torch.nn.functional.gelu(e)": 6, "torch.nn.functional.hardswish(e)": 8, "torch.nn.functional.softshrink(e)": 7, "torch.special.ndtr(e)": 15,
-    "torch.linalg.lu_factor(e.view(16, 8)[:8])": 99,
+    "torch.linalg.lu_factor(e.view(16, 8)[:8])": 99, "torch.linalg.inv(m)": 13, "torch.linalg.solve(m, m)": 16, "torch.linalg.cholesky(m)": 18,
+    "torch.full((3, 4), 2.0)": 15, "torch.full_like(x, 2.0)": 19, "torch.zeros(3, requires_grad=True)": 19, "torch.arange(0, 1, 0.1)": 19,
+    "torch.aminmax(x)": 27, "x.logsumexp(0)": 20, "h * h": 11, "h + 1.5": 13, "h.exp()": 12, "h @ h.t()": 33,
 }
 
 
@@ -392,6 +395,7 @@ FEW = {  # statement -> how many functions of Python it may call, its own line a
 def test_small_calls_take_few_functions(statement):
     pytest.importorskip("numba")
     scope = dict(x=torch.ones(3), w=torch.ones(3), a=torch.ones(3, requires_grad=True), e=torch.rand(128), torch=torch)
+    scope.update(m=torch.eye(4) * 2, h=torch.ones(3, 4, dtype=torch.float16))
     with torch.no_grad():
         code = compile(statement, "small", "eval")
         eval(code, scope)
@@ -544,6 +548,40 @@ def on_both_ways(call, dtype, grad):
 def test_the_short_way_of_sixteen_bits_comes_to_the_same(call, dtype, grad):
     short, whole = on_both_ways(call, dtype, grad)
     assert short == whole
+
+
+SHORT_PRODUCTS = {
+    "mm": lambda t, x, y: x @ y.t(), "mv": lambda t, x, y: x @ y[0], "dot": lambda t, x, y: t.dot(x[0], y[0]),
+    "linear": lambda t, x, y: t.nn.functional.linear(x, y, x[0, :3]), "bmm": lambda t, x, y: x[None] @ y.t()[None],
+    "addmm": lambda t, x, y: t.addmm(y[:, :3], x, y.t()), "many": lambda t, x, y: x.repeat(1, 30) @ y.repeat(1, 30).t(),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("product", SHORT_PRODUCTS)
+def test_small_products_of_sixteen_bits_are_multiplied_in_float32(product, dtype, monkeypatch):
+    "Forward and backward: NumPy's products of sixteen bits are slow loops, and these have PyTorch's bits, too."
+    wide, numbers = [], np.random.default_rng(0).standard_normal((2, 3, 4))
+    for name in ("mm", "mv", "dot", "linear", "bmm", "addmm"):
+        def kernel(*arrays, kernel=REGISTRY[name].kernel, **options):
+            wide.extend(a.dtype for a in arrays if a is not None)
+            return kernel(*arrays, **options)
+        monkeypatch.setattr(REGISTRY[name], "kernel", kernel)
+
+    def rule(value, widened=half.widened):
+        wide.append("in the rule")
+        return widened(value)
+
+    def found(t):
+        x, y = (t.tensor(v).to(getattr(t, dtype)).requires_grad_() for v in numbers)
+        r = SHORT_PRODUCTS[product](t, x, y)
+        monkeypatch.setattr(half, "widened", rule)
+        r.backward(t.ones_like(r))
+        return [v.detach().float().numpy().tolist() for v in (r, x.grad, y.grad)]
+
+    ours = found(torch)
+    assert set(wide) == {np.dtype("f4"), "in the rule"}
+    assert ours == found(pytest.importorskip("torch"))
 
 
 COSTS_OF_SHORT_CALLS = {

@@ -197,15 +197,18 @@ def routine(name, plain, x, *more):
     # the determinant of what is not a number is none, and no failure
     if x.__class__ is np.ndarray and x.size:
         how = SIGNATURES.get((name, x.dtype, x.shape[-1] < OWN and x.shape[-2] < OWN))
-    if how is None or any(a.dtype is not x.dtype or not a.size for a in more):
-        return plain(x, *more)
+    for a in more:
+        if a.dtype is not x.dtype or not a.size: how = None
+    if how is None: return plain(x, *more)
     function, signature, dtypes = how
     out = quietly(function, x, *more, signature=signature)
     if name == 'det': return out.astype(dtypes[0], copy=False)
     if len(dtypes) == 1:
-        if math.isnan(out[(-1,) * out.ndim].real) if x.ndim == 2 else np.isnan(out).any():
-            return plain(x, *more)
-        return out.astype(dtypes[0], copy=False)
+        if x.ndim > 2: failed = np.isnan(out).any()
+        else: failed = (last := out.item(-1)) != last
+        if failed: return plain(x, *more)
+        # one matrix is turned into columns on the way, as all who ask for one want it
+        return out.astype(dtypes[0], 'F' if out.ndim == 2 else 'K', copy=False)
     if name != 'slogdet' and np.isnan(out[0]).any(): return plain(x, *more)
     return tuple([a.astype(dtype, copy=False) for a, dtype in zip(out, dtypes)])
 
@@ -222,10 +225,11 @@ def qr(x, mode):
     work = x.astype(first[1][0], order='C')
     tau = quietly(first[0], work, signature=first[1])
     r = np.where(upper_of(kept, n), work[..., :kept, :], work.dtype.type(0))
-    r = r.astype(x.dtype, copy=False)
+    order = 'F' if x.ndim == 2 else 'K'
+    r = r.astype(x.dtype, order, copy=False)
     if mode == 'r': return r
     q = quietly(second[0], work, tau, signature=second[1])
-    return q.astype(x.dtype, copy=False), r
+    return q.astype(x.dtype, order, copy=False), r
 
 @functools.lru_cache(64)
 def upper_of(m, n): return np.arange(m)[:, None] <= np.arange(n)

@@ -145,9 +145,9 @@ def own(result, arrays):
     "`result`, or a copy of it if it lies in the memory of one of `arrays`."
     if not is_array(result): return result
     storage = storage_of(result)
-    return (
-        result.copy() if any(is_array(a) and storage_of(a) is storage for a in arrays) else result
-    )
+    for a in arrays:
+        if is_array(a) and storage_of(a) is storage: return result.copy()
+    return result
 
 def row_major(result):
     """`result`, or a copy of it in which the last dimension runs fastest: PyTorch lays many results
@@ -216,8 +216,9 @@ def laid(result, order):
 
 def column_major(result, arrays=()):
     "`result`, matrices whose columns lie in one piece each, as LAPACK leaves them."
-    if result.ndim < 2: return result
-    if result.flags.c_contiguous and (1 in result.shape[-2:] or not result.size):
+    flags = result.flags
+    if result.ndim < 2 or flags.f_contiguous and not flags.c_contiguous: return result
+    if flags.c_contiguous and (1 in result.shape[-2:] or not result.size):
         # a single column or row, or none, lies either way: only its strides tell
         *lead, rows, columns = result.shape
         return result.reshape(-1).reshape(*lead, columns, rows).swapaxes(-1, -2)

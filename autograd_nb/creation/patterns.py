@@ -106,20 +106,22 @@ def full(
     """
     dtype, index = settled(dtype, device, out)
     if layout is not None: need_layout('full', layout)
-    if isinstance(fill_value, TensorBase):
+    usual = fill_value.__class__ in (float, int)
+    if not usual and isinstance(fill_value, TensorBase):
         if fill_value._array.ndim or fill_value.requires_grad:
             raise TypeError(
                 "full(): argument 'fill_value' (position 2) must be Number, not Tensor. Take the"
                 ' number out, with .item().'
             )
         fill_value = fill_value.item()
-    if not FITS['Number'](fill_value):
+    if not usual and not FITS['Number'](fill_value):
         raise argument_error('full', 'fill_value', 'Number', type_name(fill_value), 2)
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
     if not isinstance(size, (tuple, list)):
         raise argument_error('full', 'size', 'tuple of ints', type(size).__name__, 1)
     size = not_negative(sizes_of((size,)))
-    made = library_on(index).full(size, fitting(fill_value, kind), kind)
+    made = library_on(index).empty(size, kind)
+    made.fill(fitting(fill_value, kind))
     return into(out, finished(made, requires_grad, index, pin_memory))
 
 # %% ../../nbs/tensor/creation/04_patterns.ipynb #cb474415

@@ -40,10 +40,9 @@ def _whole_range(start, end, step):
 
 def _refuse_range(start, end, step):
     "Raise PyTorch's errors for a range without an end."
-    for v in (start, end, step):
-        if isinstance(v, builtins.complex) and v.imag:
-            raise RuntimeError('value cannot be converted to type double without overflow')
-    start, end, step = (v.real for v in (start, end, step))
+    if start.imag or end.imag or step.imag:
+        raise RuntimeError('value cannot be converted to type double without overflow')
+    start, end, step = start.real, end.real, step.real
     if not abs(step) > 0: raise RuntimeError('step must be nonzero')
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f'unsupported range: {start} -> {end}')
@@ -78,11 +77,8 @@ def arange(
     _refuse_range(start, end, step)
     if dtype is None and out is not None: dtype = out.dtype
     if dtype is None:
-        dtype = (
-            int64
-            if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step))
-            else get_default_dtype()
-        )
+        whole = builtins.all([isinstance(v, (int, np.integer)) for v in (start, end, step)])
+        dtype = int64 if whole else get_default_dtype()
     if dtype is int64:  # counted by whole numbers, all others in floating point
         if not int(step): raise ValueError('step must be nonzero')
         start, end, step = _whole_range(start, end, step)

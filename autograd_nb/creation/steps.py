@@ -17,11 +17,12 @@ from ..graph.errors import argument_error
 from ..graph.node import TensorBase, tensor_like
 from ..layers.replay import constant_input
 from ..tensor import device_or_default, index_like, index_of, placed
+from ..tensor.gradients import become_leaf
 
 # %% ../../nbs/tensor/creation/01_steps.ipynb #c0ffee10
 def device_number(dtype, device):
     "The number of the GPU that is meant (None: the CPU). Raises TypeError for what is no dtype."
-    if dtype is not None and not isinstance(dtype, Dtype):
+    if dtype is not None and dtype.__class__ is not Dtype:
         raise argument_error(None, 'dtype', 'torch.dtype', type(dtype).__name__)
     device = device_or_default(device)
     return None if device is None else index_of(device)
@@ -32,7 +33,7 @@ def settled(dtype, device, out=None):
     """
     if dtype is not None and dtype.__class__ is not Dtype: dtype = dtype_of(dtype)
     index = device_number(dtype, device)
-    if not isinstance(out, TensorBase): return dtype, index
+    if out is None or not isinstance(out, TensorBase): return dtype, index
     there = index_like(out._array)
     if device is not None and (index is None) is not (there is None):
         asked, found = ('cpu' if i is None else 'cuda' for i in (index, there))
@@ -93,15 +94,15 @@ def finished(array, requires_grad, index=None, pin_memory=False):
     if pin_memory: out = out.pin_memory()
     constant_input(out)
     if requires_grad is False: return out
-    if requires_grad is True and not (
-        FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'
-    ):
+    if requires_grad is not True: return leaf(out, requires_grad)
+    if not (array.dtype.kind in 'fc' or FROM_NUMPY[array.dtype].is_floating_point):
         raise RuntimeError(
             'Only Tensors of floating point and complex dtype can require gradients. This one'
             f' would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass'
             ' dtype=torch.float32.'
         )
-    return leaf(out, requires_grad)
+    become_leaf(out)
+    return out
 
 # %% ../../nbs/tensor/creation/01_steps.ipynb #cr000007
 def in_format(made, memory_format):

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['BF16', 'F16', 'F32', 'ONE', 'MANY', 'HALF', 'Half', 'rounding', 'rounded_gradient', 'too_short', 'is_short',
-           'widened', 'shortened', 'exactly', 'exact_cast', 'one_step', 'passes_on', 'each', 'in_single', 'Short',
-           'for_half_alone', 'is_told', 'in_sixteen_bits', 'kernel_for', 'widely', 'rounded', 'guard', 'on_host']
+           'widened', 'shortened', 'exactly', 'exact_cast', 'one_step', 'in_one_function', 'passes_on', 'each',
+           'in_single', 'Short', 'for_half_alone', 'is_told', 'in_sixteen_bits', 'kernel_for', 'are_few', 'widely',
+           'rounded', 'guard', 'on_host']
 
 # %% ../../nbs/layers/12_half.ipynb #e84f9fba
 from functools import cache, cached_property
@@ -143,6 +144,7 @@ def exact_cast(array, dtype, position):
     short = dtype is BF16 or dtype is F16
     return array.astype(F32 if short and position == 1 and not array.ndim else dtype)
 
+# %% ../../nbs/layers/12_half.ipynb #a3e70770
 def one_step(op, operands):
     """Whether float16 is right as it is: NumPy and devices widen and round it in each function, so
     that only what takes several, or longer numbers, has to be seen to.
@@ -150,7 +152,12 @@ def one_step(op, operands):
     if any([is_on_device(a) for a in operands]): return True
     if op.exact_numbers and any([a.dtype is F32 for a in operands]): return False
     if op.half and any([getattr(a, 'size', 1) >= MANY for a in operands]): return op.of_bits
-    return op.ufunc is not None or not (op.elementwise or op.jvp is symmetric)
+    return in_one_function(op)
+
+def in_one_function(op):
+    "Whether `op` is one function, or computes nothing to round, and is no product of matrices."
+    product = op.product or op.short_products
+    return op.ufunc is not None or not (op.elementwise or product or op.jvp is symmetric)
 
 # %% ../../nbs/layers/12_half.ipynb #9d37e19e
 def passes_on(rule):
@@ -167,14 +174,16 @@ def each(function, values):
     return [function(v) for v in values] if values.__class__ is list else function(values)
 
 @cache
-def in_single(function, loop=None):
-    "A rule that computes in float32 what many numbers of sixteen bits ask of it."
+def in_single(function, loop=None, least=MANY):
+    """A rule that computes in float32 what many numbers of sixteen bits, `least` or more, ask of
+    it.
+    """
 
     def in_float32(g, *saved, **named):
         first = next((v for v in g if v is not None), None) if g.__class__ is list else g
         if not isinstance(first, (ndarray, generic)) or not is_half(first):
             return function(g, *saved, **named)
-        if first.size >= MANY:
+        if first.size >= least:
             found = loop and loop(g, *saved, **named)
             if found is not None: return found
             named = {k: each(widened, v) for k, v in named.items()}
@@ -195,7 +204,8 @@ class Short(Host):
         known, op = super().fast(rule), rule.op
         if op.view or op.moves or op.name == 'to': return known
         if op.elementwise and passes_on(rule): return known
-        return in_single(known, KERNELS.short_loop(op, rule.name))
+        loop, least = KERNELS.short_loop(op, rule.name), 0 if op.product else MANY
+        return in_single(known, loop, least)
 
     def scope(self, op):
         return {} if op.fused_rule is None else dict(fused_rule=in_single(op.fused_rule))
@@ -239,11 +249,19 @@ def kernel_for(op, short):
     "The kernel of `op` for operands of the dtype `short`, whose results are announced."
 
     loop = KERNELS.short_loop(op)
+    usual = op.outputs == 1 and op.name != 'to' and not op.of_bits
+    once = short is F16 and in_one_function(op)
+    fresh = once and op.ufunc is not None  # a ufunc gives nobody's memory
 
     def in_two_steps(*operands, out=None, **options):
         if loop is not None and operands[0].size >= loop.least:
             found = loop(*operands, **options)
             if found is not None: return announced(found)
+        if usual and are_few(operands, short):
+            if fresh: return announced(asarray(op.kernel(*operands, **options)))
+            if once: return as_they_are(*operands, **options)
+            found = op.kernel(*[a.astype(F32) for a in operands], **options)
+            return announced(rounded(found, short))
         if short is F16 and one_step(op, operands): return as_they_are(*operands, **options)
         wide = operands if op.of_bits else [widely(a, short) for a in operands]
         found = op.kernel(*wide, **options)
@@ -259,10 +277,16 @@ def kernel_for(op, short):
 
     return as_they_are if op.view or op.moves else in_two_steps
 
+# %% ../../nbs/layers/12_half.ipynb #b3f6fea6
+def are_few(operands, short):
+    "Whether all of them are a few numbers of the dtype `short`, on the host, as they mostly are."
+    for a in operands:
+        if a.__class__ is not ndarray or a.dtype is not short or a.size >= MANY: return False
+    return True
+
 def widely(a, short):
     "`widened` for operands of an operation, most of which are a few numbers of the dtype `short`."
-    few = a.__class__ is ndarray and a.dtype is short and a.size < MANY
-    return a.astype(F32) if few else widened(a)
+    return a.astype(F32) if are_few((a,), short) else widened(a)
 
 def rounded(r, short):
     "A result in float32, rounded to the dtype `short`; others stay."

@@ -571,7 +571,9 @@ class TorchFunctionMode(Mode):
 
     def __exit__(self, *exc):
         with SWITCH.lock: Ask.modes -= 1
-        super().__exit__(*exc)
+        # the innermost is left, whoever asks: coroutines leave theirs in any order
+        leaving = (LOCAL.modes.functions or (self,))[-1]
+        Mode.__exit__(leaving, *exc)
 
     @classmethod
     def push(cls, *args, **kwargs): return cls(*args, **kwargs)

@@ -1016,3 +1016,100 @@ def test_one_failing_matrix_spares_the_others(name, bad):
 
 def test_multithreading_knows_what_was_set_before():
     agree("p = torch.autograd.set_multithreading_enabled(False).prev", "q = torch.autograd.set_multithreading_enabled(True).prev")
+
+
+DRAWS = "normal_() normal_(0,-1) uniform_() uniform_(3,1) bernoulli_() bernoulli_(2.0) random_() random_(5,2) exponential_() exponential_(-1) cauchy_() geometric_(0.5) log_normal_() log_normal_(0,-1)".split()
+
+
+@pytest.mark.parametrize("given", ["a", "a.view(-1)", "a.detach()[:1].expand(3)", "a.detach()"])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_what_may_not_be_filled_draws_nothing(draw, given):
+    if given == "a.detach()[:1].expand(3)" and draw in ("bernoulli_(2.0)", "random_(5,2)"):
+        pytest.skip("both are wrong there, and PyTorch tells of the other one")
+    agree("torch.manual_seed(3)", f"a = {VECTOR}", f"b = {given}", f"b.{draw}", "print(torch.rand(2))")
+
+
+DERIVED = [
+    "func.grad(lambda v: v.sin().sum())(a)", "func.vjp(torch.sin, a)[1](torch.ones_like(a))[0]", "func.jacrev(torch.sin)(a)",
+    "func.vmap(func.grad(torch.sin))(a)", "func.grad(lambda v: func.grad(lambda u: u.sin().sum())(v).sum())(a)", "func.vmap(torch.sin)(a)", "func.jvp(torch.sin, (a,), (a,))[1]",
+]
+
+
+@pytest.mark.parametrize("given", [VECTOR, f"{VECTOR}.detach()"])
+@pytest.mark.parametrize("mode", ["torch.inference_mode()", "torch.no_grad()"])
+@pytest.mark.parametrize("call", DERIVED)
+def test_derivatives_of_functions_are_no_inference_tensors(call, mode, given):
+    "They may be used where something is recorded."
+    agree("func = torch.func", f"a = {given}", f"with {mode}: x = {call}", "print(x, x.requires_grad, x.is_inference())", f"b = {VECTOR}", "(b * x.detach()).sum().backward()", "print(b.grad)")
+
+
+HEARS = """
+class Hears(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, f, types, args=(), kwargs=None):
+        log.append(getattr(f, '__name__', '?'))
+        return f(*args, **(kwargs or {}))
+"""
+
+
+@pytest.mark.parametrize("call", ["func.vmap(func.grad(torch.sin))(a)", "func.grad(lambda v: func.grad(lambda u: u.sin().sum())(v).sum())(a)", "func.grad(lambda v: v.exp().sum())(a)", "func.vjp(torch.tanh, a)[1](a)", "func.jvp(torch.sin, (a,), (a,))", "func.vmap(func.jacrev(torch.exp))(a.view(2, 1))"])
+def test_modes_of_functions_hear_nothing_of_derivative_rules(call):
+    agree("log, func = [], torch.func", HEARS, "a = torch.tensor([1.0, 2.0])", f"with Hears(): {call}\nprint([name for name in log if name in ('sin', 'cos', 'exp', 'tanh', 'mul', 'pow', 'neg', 'where')])\nlog.clear()")
+
+
+@pytest.mark.parametrize("call", ["Squared.apply", "torch.func.vmap(Squared.apply)"])
+def test_nodes_of_custom_functions_under_vmap_have_their_name(call):
+    squared = """
+class Squared(torch.autograd.Function):
+    generate_vmap_rule = True
+    @staticmethod
+    def forward(x): return x * x
+    @staticmethod
+    def setup_context(ctx, inputs, output): ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g): return 2 * ctx.saved_tensors[0] * g
+"""
+    agree(squared, f"a = {MATRIX}", f"b = torch.func.vmap({call})(a)", "print(b, b.grad_fn.name())", "b.sum().backward()", "print(a.grad)")
+
+
+STACKED = """
+from importlib import import_module
+TorchDispatchMode = import_module(torch.__name__ + '.utils._python_dispatch').TorchDispatchMode
+heard = []
+class Functions(torch.overrides.TorchFunctionMode):
+    def __init__(self, tag): super().__init__(); self.tag = tag
+    def __torch_function__(self, f, types, args=(), kwargs=None):
+        if f.__name__ == 'sin': heard.append('function ' + self.tag)
+        return f(*args, **(kwargs or {}))
+class Computing(TorchDispatchMode):
+    def __init__(self, tag): super().__init__(); self.tag = tag
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        if 'sin' in str(f): heard.append('operation ' + self.tag)
+        return f(*args, **(kwargs or {}))
+def Saving(tag): return torch.autograd.graph.saved_tensors_hooks(lambda t: heard.append('saved ' + tag) or t, lambda t: t)
+def OnCPU(tag): return torch.autograd.graph.save_on_cpu()
+def Quiet(tag): return torch.no_grad()
+"""
+
+
+@pytest.mark.parametrize("first, second", [("Functions", "Functions"), ("Computing", "Computing"), ("Saving", "Saving"), ("Saving", "OnCPU"), ("OnCPU", "Saving"), ("Functions", "Computing"), ("Functions", "Saving"), ("Quiet", "Quiet"), ("Functions", "Quiet")])
+def test_modes_left_in_any_order(first, second):
+    "As those of coroutines are, which take turns."
+    look = "\nheard.clear(); a.sin(); print(heard, torch.is_grad_enabled()); heard.clear()"
+    leave = [f"{m}.__exit__(None, None, None)" for m in "mn"]
+    agree(STACKED, f"a = {VECTOR}", *[step + look for step in (f"m = {first}('one'); m.__enter__()", f"n = {second}('two'); n.__enter__()", *leave)])
+
+
+@pytest.mark.parametrize("back", ["p", "p.mul_(2)", "p.detach() * 3", "p.float()", "torch.ones(3)", "3", "(p,)", "None"])
+def test_what_hooks_after_accumulation_return(back):
+    "Nothing, or the leaf."
+    agree(f"a, log = {VECTOR}, []", f"h = a.register_post_accumulate_grad_hook(lambda p: {back})", "h = a.register_post_accumulate_grad_hook(lambda p: print(p is a, p))", "(a * a).sum().backward()", "print(a, a.grad)")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("given", ["(x)", "(x, h)"])
+@pytest.mark.parametrize("kind", ["RNNCell", "LSTMCell", "GRUCell"])
+def test_order_of_hooks_of_recurrent_cells(kind, given, bias):
+    agree(
+        f"torch.manual_seed(0); log, cell = [], torch.nn.{kind}(3, 2, bias={bias})", "x, h = torch.ones(4, 3, requires_grad=True), torch.full((4, 2), 0.1, requires_grad=True)", "h = (h, h * 2)" if kind == "LSTMCell" else "k = h",
+        "for name, p in [*cell.named_parameters(), ('x', x)]: k = p.register_hook(lambda g, name=name: log.append(name) or None)", f"y = cell{given}; y = y[0] if isinstance(y, tuple) else y; y.sum().backward(); del y", "print(log); log.clear()",
+    )

@@ -87,6 +87,13 @@ def call_node(n, *grads, **kwargs):
     return results if len(results) > 1 else results[0]
 
 # %% ../../nbs/autograd/03_graph.ipynb #1ea2fa44
+class _Entered(threading.local):
+    "The `saved_tensors_hooks` that are on in this thread, the innermost last."
+
+    def __init__(self): self.hooks = []
+
+_ENTERED = _Entered()
+
 class saved_tensors_hooks(Mode):
     """Inside, each tensor that an operation or a custom function saves for backward is replaced by
     `pack_hook(tensor)`; `unpack_hook` gets that back, when it is needed, and must return a tensor
@@ -111,6 +118,12 @@ class saved_tensors_hooks(Mode):
                 ' that returned)'
             )
         super().__enter__()
+        _ENTERED.hooks.append(self)
+
+    def __exit__(self, *exc):
+        # the innermost pair is left, whoever asks: coroutines leave theirs in any order
+        leaving = _ENTERED.hooks.pop() if _ENTERED.hooks else self
+        Mode.__exit__(leaving, *exc)
 
     def clone(self): return saved_tensors_hooks(self.pack_hook, self.unpack_hook)
 

@@ -307,9 +307,15 @@ take_topics(_Vmapped, (_VmappedDerivatives,))
 # %% ../../nbs/autograd/14_transformed.ipynb #bf169c8e
 _WISHES = (*TENSOR_LISTS, 'materialize_grads')
 
+def _vmapped(cls):
+    "`_Vmapped` under the name of `cls`, by which its nodes are called."
+    found = cls.__dict__.get('_vmapped')
+    if found is None: found = cls._vmapped = type(f'Vmapped{cls.__name__}', (_Vmapped,), {})
+    return found
+
 def _generated_vmap(cls, info, in_dims, *args):
     if not _is_setup_context_defined(cls.setup_context): raise setup_error()
-    *outputs, run = _Vmapped.apply(
+    *outputs, run = _vmapped(cls).apply(
         cls,
         info,
         tuple(isinstance(d, int) for d in in_dims),

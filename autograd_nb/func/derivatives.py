@@ -243,18 +243,22 @@ class _Pull:
             graph = record or any(c.__class__ in WRAPPERS for _, c in starts)
         if not graph: starts = [(e, c._array) for e, c in starts]
         plan = Plan([e for e, _ in starts], self.edges)
-        before = modes.change(grad=record)
+        before = modes.change(grad=record, inference=False, functions=())
         outer, task = modes.task, Task(starts, plan, keep, graph)
         modes.task = task
         try:
             for _ in walk_nodes(task): pass
+            return self._found(task.found, plan.captures)
         finally:
             modes.task = outer
             modes.change(**before)
+
+    def _found(self, found, captures):
+        "The gradients of the inputs as they leave the level, zeros where nothing has come."
         out = []
         for e, x in zip(self.edges, self.given):
             node, nr = output_at(e)
-            g = task.found.get(plan.captures[node][nr])
+            g = found.get(captures[node][nr])
             out.append(
                 _zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g)
             )

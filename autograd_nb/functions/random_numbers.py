@@ -55,6 +55,7 @@ def _counts(draw, generator, *inputs):
 
 # %% ../../nbs/tensor/functions/29_random_numbers.ipynb #e25129c6
 def _uniform(x, generator):
+    x._need_places()
     return (generator or generator_for(x._array)).uniform(x._array.shape, np.dtype('f8'))
 
 def _need_continuous(x, name):
@@ -68,6 +69,7 @@ def _need_continuous(x, name):
 @replayed_as_call
 def exponential_(self, lambd=1, *, generator=None):
     "Fill with exponentially distributed numbers of rate `lambd`."
+    self._may_draw('exponential_')
     _need_continuous(self, 'Exponential')
     if lambd <= 0:
         raise RuntimeError(f'exponential_ expects lambda > 0.0, but found lambda={lambd}')
@@ -78,9 +80,10 @@ def exponential_(self, lambd=1, *, generator=None):
 @replayed_as_call
 def geometric_(self, p, *, generator=None):
     "Fill with numbers of trials until a success of probability `p`."
+    self._may_draw('geometric_')
     F.refuse_kinds(self, 'cb', 'geometric_cpu')
     if not 0 < p < 1:
-        raise RuntimeError(f'geometric_ expects p to be in (0, 1), but got p={p}')
+        raise RuntimeError(f'geometric_ expects p to be in (0, 1), but got p={p:g}')
     return self._draw(
         np.ceil(np.log(_uniform(self, generator)) / math.log1p(-p)).clip(1), 'geometric_'
     )
@@ -89,6 +92,7 @@ def geometric_(self, p, *, generator=None):
 @replayed_as_call
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     "Fill with Cauchy-distributed numbers."
+    self._may_draw('cauchy_')
     _need_continuous(self, 'Cauchy')
     if sigma <= 0:
         raise RuntimeError(f'cauchy_ expects sigma > 0.0, but found sigma={sigma}')
@@ -100,9 +104,11 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
 @replayed_as_call
 def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
+    self._may_draw('log_normal_')
     F.refuse_kinds(self, 'cib', 'log_normal_cpu')
     if std <= 0:
         raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
+    self._need_places()
     return self._draw(
         np.exp((generator or generator_for(self._array)).singles(self._array.shape) * std + mean),
         'log_normal_',

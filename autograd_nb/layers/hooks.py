@@ -305,16 +305,13 @@ def added_with_hooks(add):
     return add_with_hooks
 
 def run_after_hooks(leaf, g, graph):
-    "The hooks of a leaf after its gradient was added: they return nothing."
+    "The hooks of a leaf after its gradient was added: they return nothing, or the leaf itself."
+    value = leaf.variable
     for hook in list(leaf.hooks.after.values()):
-        back = ask(hook, (leaf.variable,), graph)
-        if isinstance(back, TensorBase):
-            raise RuntimeError('Tensor post accumulate grad hooks should return None.')
-        if back is not None:
-            raise TypeError(
-                f"expected Variable, but hook returned '{type(back).__name__}'. Hooks after"
-                ' accumulation return nothing'
-            )
+        back = ask(hook, (value,), graph)
+        if back is not None: value = replaced(back, value, hook, True)
+    if value is not leaf.variable:
+        raise RuntimeError('Tensor post accumulate grad hooks should return None.')
     for hook in list(leaf.hooks.post.values()): ask(hook, ((), (as_tensor(g),)), graph)
 
 class Hooks(Layer):

@@ -23,7 +23,7 @@ from .conversion import Numbers, NumpyProtocol, Scalars, Ufuncs
 from .copying import DeepCopy, Pickling
 from .detaching import Data, Detaching, ViewFacts
 from autograd_nb.tensor.filling import (
-    Copying, RandomNumbers, RandomTruths, Filling, Multinomial, Replacing
+    Copying, Draws, RandomNumbers, RandomTruths, Filling, Multinomial, Replacing
 )
 from autograd_nb.tensor.gradients import (
     Backward, GradDtype, GradFn, Gradient, HookTables, BecomingLeaf, Leaves, Receiving,
@@ -113,7 +113,7 @@ TOPICS = (
     NumpyProtocol, Ufuncs, Moving, Types, Dtypes, Places, Pinned, Copies, Pickling, DeepCopy,
     Reading, StraightPut, Fitting, Writing, Operators, SingleSigns, Transposed, ComplexParts,
     Filling,
-    Replacing, Copying, RandomNumbers, RandomTruths, Multinomial, NewTensors, NewTensor,
+    Replacing, Copying, Draws, RandomNumbers, RandomTruths, Multinomial, NewTensors, NewTensor,
 )
 
 # %% ../../nbs/tensor/03_tensor.ipynb #a53470ea

@@ -18,8 +18,7 @@ class TorchDispatchMode(Computing):
     another one.
     """
 
-    def __init__(self, _dispatch_key=None):
-        super().__init__()
+    def __init__(self, _dispatch_key=None): super().__init__()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         raise NotImplementedError
@@ -27,11 +26,14 @@ class TorchDispatchMode(Computing):
     def __enter__(self):
         # a class of the user's need not call this one's __init__
         if 'stack' not in self.__dict__: Computing.__init__(self)
-        modes = LOCAL.modes
-        self.stack.append(
-            modes.change(computing=self.compute, dispatching=(*modes.dispatching, self))
-        )
+        outer = LOCAL.modes.dispatching
+        self.stack.append(LOCAL.modes.change(computing=self.compute, dispatching=(*outer, self)))
         return self
+
+    def __exit__(self, *exc):
+        # the innermost is left, as of modes of functions
+        leaving = (LOCAL.modes.dispatching or (self,))[-1]
+        Computing.__exit__(leaving, *exc)
 
     @classmethod
     def push(cls, *args, **kwargs): return cls(*args, **kwargs)

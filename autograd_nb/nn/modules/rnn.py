@@ -177,7 +177,7 @@ class RNNCell(RNNCellBase):
         x, (h,), single = self._prepare(input, hx)
         return _undone(
             rnn_step(
-                _linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh),
+                _linear(h, self.weight_hh, self.bias_hh) + _linear(x, self.weight_ih, self.bias_ih),
                 _tanh if self.nonlinearity == 'tanh' else _relu,
             ),
             single,
@@ -191,7 +191,7 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input, hx=None):
         x, (h, c), single = self._prepare(input, hx, ('0', '1'))
-        sums = _linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh)
+        sums = _linear(h, self.weight_hh, self.bias_hh) + _linear(x, self.weight_ih, self.bias_ih)
         # autocast shortens the products only
         h, c = lstm_step(sums if sums.dtype is c.dtype else sums.to(c.dtype), c)
         return _undone(h, single), _undone(c, single)

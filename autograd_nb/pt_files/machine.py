@@ -333,8 +333,8 @@ def is_safe(thing):
     return bool(SAFE) and any(thing is found for found in safe_names().values())
 
 def with_state(x, state, base=object):
-    """An object of an allowed class, given its state as `pickle` would; a `__setstate__` of `base` does
-    not count.
+    """An object of an allowed class, given its state as `pickle` would; a `__setstate__` of `base`
+    does not count.
     """
     own = getattr(type(x), '__setstate__', None)
     if own is not getattr(base, '__setstate__', None):

@@ -53,6 +53,13 @@ def resized(x, n, d):
     if n < have: return narrow(x, d, 0, n)
     return REGISTRY['pad_dim'].call(x, dim=d, before=0, after=n - have)
 
+def _dims_of(dim, n):
+    "Dimensions of `n`, given as one or several, counted from the front."
+    if not isinstance(dim, (tuple, list)): dim = (dim,)
+    if dim and not n:
+        raise IndexError(f'Dimension specified as {dim[0]} but tensor has no dimensions')
+    return tuple(dim_of(d, n) for d in dim)
+
 def _which(input, s, dim):
     "Sizes and dimensions, one size (or None) per dimension."
     n = input._array.ndim
@@ -64,10 +71,7 @@ def _which(input, s, dim):
             )
         dims = tuple(range(n)) if s is None else tuple(range(n - len(s), n))
     else:
-        if not isinstance(dim, (tuple, list)): dim = (dim,)
-        if dim and not n:
-            raise IndexError(f'Dimension specified as {dim[0]} but tensor has no dimensions')
-        dims = tuple(dim_of(d, n) for d in dim)
+        dims = _dims_of(dim, n)
     if len(set(dims)) != len(dims): raise RuntimeError('FFT dims must be unique')
     if s is not None and len(s) != len(dims):
         raise RuntimeError('When given, dim and shape arguments must have the same length')
@@ -84,6 +88,13 @@ def _length(input, n, dim):
 def _need_axis(dims, name):
     "Raise PyTorch's error for real transforms over no dimension."
     if not dims: raise RuntimeError(f'{name} must transform at least one axis')
+
+# %% ../nbs/tensor/08_fft.ipynb #ee830646
+def _halves(input, dim):
+    "Half of the size of each dimension, and the dimensions: all if none is given."
+    shape = input._array.shape
+    dims = tuple(range(len(shape))) if dim is None else _dims_of(dim, len(shape))
+    return [shape[d] // 2 for d in dims], dims
 
 # %% ../nbs/tensor/08_fft.ipynb #a7a1505f
 def _transform(input, s, dim, norm, forward, out=None):
@@ -272,10 +283,10 @@ def rfftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False
 
 def fftshift(input, dim=None):
     "The zero frequency moved to the middle."
-    dims = _which(input, None, dim)[1]
-    return F.roll(input, [input._array.shape[d] // 2 for d in dims], dims)
+    halves, dims = _halves(input, dim)
+    return F.roll(input, halves, dims)
 
 def ifftshift(input, dim=None):
     "The inverse of `fftshift`."
-    dims = _which(input, None, dim)[1]
-    return F.roll(input, [-(input._array.shape[d] // 2) for d in dims], dims)
+    halves, dims = _halves(input, dim)
+    return F.roll(input, [-n for n in halves], dims)

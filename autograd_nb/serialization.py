@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'LONGEST_TABLE', 'MAP_LOCATION', 'write', 'BadFile', 'EmptyFile', 'read_table', 'format_of', 'save', 'load',
-           'add_safe_globals', 'get_safe_globals', 'clear_safe_globals', 'safe_globals', 'LoadEndianness',
+           'add_safe_globals', 'get_safe_globals', 'clear_safe_globals', 'safe_globals',
+           'get_unsafe_globals_in_checkpoint', 'skip_data', 'location_tag', 'LoadEndianness',
            'get_default_load_endianness', 'set_default_load_endianness', 'get_default_mmap_options',
            'set_default_mmap_options', 'get_crc32_options', 'set_crc32_options',
            'check_module_version_greater_or_equal', 'is_tar']
@@ -37,7 +38,8 @@ from autograd_nb.nn.parameter import (
     Buffer, Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
 )
 from autograd_nb.pt_files import (
-    LOADING, NoData, placed, read_old, read_zip, unknown_global, write_old, write_zip
+    LOADING, SAFE, NoData, placed, read_old, read_zip, unknown_global, unsafe_names, write_old,
+    write_zip
 )
 from .tensor import device as Device
 from .tensor.copying import warn_if_has_hooks
@@ -358,9 +360,9 @@ def load(
 
     `map_location`: a device, a function `(storage, location)`, given as a tensor, or a dictionary
     of locations, as in PyTorch. `mmap`: leave the numbers in the file (given by its path) until
-    they are used. Nothing that a file names is ever run: `weights_only=False` reads more kinds of
-    plain data, such as arrays of NumPy, and no code. `encoding`: of the texts in files from Python
-    2."""
+    they are used. Nothing that a file names is run but what `add_safe_globals` allows:
+    `weights_only=False` reads more kinds of plain data, such as arrays of NumPy, and no code.
+    `encoding`: of the texts in files from Python 2."""
     strict = pickle_module is None if weights_only is None else bool(weights_only)
     if strict and pickle_module is not None:
         raise RuntimeError('Can not safely load weights when explicit pickle_module is specified')
@@ -404,19 +406,20 @@ def _load_opened(file, map_location, strict, encoding, mmap, path):
 
 # %% ../nbs/05_serialization.ipynb #7b1e1a04
 MAP_LOCATION = Any  # what `map_location` may be, for annotations
-_ALLOWED = []
 
 def add_safe_globals(safe_globals):
-    "Kept, without effect: files bring back tensors and collections only."
-    _ALLOWED.extend(safe_globals)
+    """Allow functions and classes (or pairs of one and the full name that files have for it) to be
+    called while PyTorch's files are loaded: objects of such classes come back.
+    """
+    SAFE.extend(safe_globals)
 
 def get_safe_globals():
     "What `add_safe_globals` was given."
-    return list(_ALLOWED)
+    return list(SAFE)
 
 def clear_safe_globals():
     "Forget what `add_safe_globals` was given."
-    _ALLOWED.clear()
+    SAFE.clear()
 
 class safe_globals:
     "`add_safe_globals` for the length of a `with` block."
@@ -427,7 +430,33 @@ class safe_globals:
         self.before = get_safe_globals()
         add_safe_globals(self.more)
 
-    def __exit__(self, *error): _ALLOWED[:] = self.before
+    def __exit__(self, *error): SAFE[:] = self.before
+
+# %% ../nbs/05_serialization.ipynb #4d947b77
+def get_unsafe_globals_in_checkpoint(f):
+    "The full names in a file that `load` would refuse, because nobody has allowed them."
+    with open(f, 'rb') if isinstance(f, (str, os.PathLike)) else nullcontext(f) as file:
+        start = file.tell()
+        archive = file.read(4) == b'PK\3\4'
+        file.seek(start)
+        if not archive: raise ValueError('Expected input to be a checkpoint returned by torch.save')
+        return unsafe_names(file)
+
+class skip_data:
+    """In a `with` block, `save` leaves room for the numbers of tensors without writing them, and
+    `load` makes tensors without reading theirs.
+    """
+
+    def __init__(self, materialize_fake_tensors=False):
+        self.materialize_fake_tensors = materialize_fake_tensors
+
+    def __enter__(self): self.before, LOADING.skip = LOADING.skip, True
+
+    def __exit__(self, *error): LOADING.skip = self.before
+
+def location_tag(storage):
+    "The name of the device on which a storage lies, as files note it."
+    return str(storage.device)
 
 # %% ../nbs/05_serialization.ipynb #10ad1e53
 class LoadEndianness(Enum):

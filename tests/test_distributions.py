@@ -644,3 +644,38 @@ def test_one_value_beside_a_batch_of_matrices(make):
         found.append([made.log_prob(one).tolist(), made.log_prob(one.expand(5, *made.batch_shape, *one.shape)).shape])
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
     assert len(found[1][0]) > 1 and tuple(found[0][1]) == tuple(found[1][1])
+
+
+MIXTURES = {
+    "intervals": lambda D, t: D.Uniform(t.tensor([0.0, 2.0]), t.tensor([3.0, 4.0])), "whole numbers": lambda D, t: D.Binomial(t.tensor([2.0, 4.0]), t.tensor([0.3, 0.6])), "numbers": lambda D, t: D.Normal(t.zeros(2), 1.0),
+    "batches": lambda D, t: D.Uniform(t.zeros(3, 2), t.arange(1.0, 7.0).reshape(3, 2)), "events": lambda D, t: D.Independent(D.Uniform(t.zeros(2, 3), t.tensor([[3.0], [4.0]]).expand(2, 3)), 1),
+}  # fmt: skip
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_values_of_mixtures_fit_every_component(kind):
+    found = []
+    for lib in both():
+        d = lib.distributions
+        parts = MIXTURES[kind](d, lib)
+        mixture = d.MixtureSameFamily(d.Categorical(lib.ones(2)), parts)
+        c = mixture.support
+        said = [repr(c), c.is_discrete, c.event_dim, repr(c.base_constraint)]
+        for value in (lib.tensor(2.5), lib.tensor([2.5, 1.0, 5.0]), lib.tensor([1.0, 3.0]), lib.zeros(4, 3), lib.tensor([[1.0], [3.0]]).expand(2, 3)):
+            for ask in (c.check, mixture.log_prob):
+                try:
+                    said.append(np.round(ask(value).double().numpy(), 4).tolist())
+                except (ValueError, IndexError, RuntimeError) as error:
+                    said.append(type(error).__name__)
+        found.append(said)
+    assert [str(x) for x in found[0]] == [str(x) for x in found[1]]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("dim", [-2, -1, 0, 1])
+@pytest.mark.parametrize("parts", ["positive real", "simplex simplex", "real simplex"])
+def test_events_of_stacked_constraints(dim, parts):
+    c, mine = ([getattr(lib.distributions.constraints, n) for n in parts.split()] for lib in both())
+    theirs, ours = (lib.distributions.constraints.stack(c, dim).event_dim for lib, c in zip(both(), (c, mine)))
+    assert theirs == ours

@@ -1,6 +1,9 @@
 """PyTorch's files: what one library writes the other reads, and a file that is not what it seems is refused in one line."""
 
 import codecs
+import dataclasses
+import datetime
+import enum
 import io
 import os
 import pickle
@@ -10,8 +13,9 @@ import sys
 import threading
 import tracemalloc
 import zipfile
-from collections import Counter, OrderedDict, defaultdict, deque
-from pathlib import Path
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
 from pickle import UnpicklingError
 
 import numpy as np
@@ -357,6 +361,157 @@ def test_what_cannot_be_written(tmp_path):
     with pytest.raises(RuntimeError, match="Cannot save multiple tensors or storages that view the same data as different types"):
         ours([z, z.real])
     assert t.load(ours(z.real)).tolist() == [0, 0]
+
+
+# Objects of classes that the program allows ------------------------------------------------------------------
+
+
+class Own:
+    def __init__(self, a): self.a = a  # fmt: skip
+    def __eq__(self, other): return type(other) is Own and self.a == other.a  # fmt: skip
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a): self.a = a  # fmt: skip
+    def __eq__(self, other): return self.a == other.a and not hasattr(other, "b")  # fmt: skip
+
+
+class Stately(Own):
+    def __getstate__(self): return [self.a]  # fmt: skip
+    def __setstate__(self, state): self.a = (state, "set")  # fmt: skip
+    def __eq__(self, other): return other.a == ([self.a], "set")  # fmt: skip
+
+
+class Outer:
+    class Inner(Own):
+        def __eq__(self, other): return type(other) is Outer.Inner and self.a == other.a  # fmt: skip
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@dataclasses.dataclass
+class Options:
+    rate: float
+    names: list
+
+
+Pair = namedtuple("Pair", "left right")
+OBJECTS = {
+    "attributes": (Own([1, {"b": 2}]), [Own]), "an object in another": ({"x": [Own(Own(2))]}, [Own]), "slots": (Slotted(3), [Slotted]), "setstate": (Stately(4), [Stately]),
+    "a class in a class": (Outer.Inner(1), [Outer.Inner]), "enumeration": ([Colour.RED, Colour.RED], [Colour]), "numbers with names": (Level.LOW, [Level]), "dataclass": (Options(0.1, ["a"]), [Options]),
+    "named tuple": (Pair(1, "b"), [Pair]), "date": (datetime.datetime(2020, 1, 2, 3), [datetime.datetime]), "fraction": (Fraction(1, 3), [Fraction]), "path": (PurePosixPath("a/b"), [PurePosixPath]),
+    "a class": ([Own], [Own]), "a function": ([file_of], [file_of]), "under another name": (Own(5), [(Own, f"{__name__}.Own")]),
+}  # fmt: skip
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_objects_of_allowed_classes_come_back(kind):
+    "Without leave they are refused; with it each library reads them, from its own file and from the other's."
+    import torch
+
+    value, allowed = OBJECTS[kind]
+    with t.serialization.safe_globals(allowed), torch.serialization.safe_globals(allowed):
+        files = ours(value).getvalue(), theirs(value).getvalue()
+        for file in files if "class in" not in kind else files[:1]:  # PyTorch names those with getattr
+            for back in (t.load(io.BytesIO(file)), t.load(io.BytesIO(file), weights_only=False), torch.load(io.BytesIO(file))):
+                assert value == back and type(value) is type(back)
+    asked = [library.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(file)) for library in (t, torch) for file in files]
+    for names in asked if "class in" not in kind else asked[::2]:
+        assert set(names) == set(asked[0]) and names
+    for file in files:
+        for strict in (True, False):
+            with pytest.raises(UnpicklingError, match="^Weights only load failed.*Unsupported global: GLOBAL .* was not an allowed global by default"):
+                t.load(io.BytesIO(file), weights_only=strict)
+
+
+def test_what_is_written_without_leave():
+    "Own objects may be written by anybody; what nobody could read back is refused at once."
+    assert t.serialization.get_unsafe_globals_in_checkpoint(ours([Own(1)])) == [f"{__name__}.Own"]
+    local = type("Local", (), {"__qualname__": "f.<locals>.Local"})
+    with pytest.raises(pickle.PicklingError, match="Can't pickle .*not found as"):
+        ours(local())
+    assert type(t.load(ours(Level.LOW))) is int  # written as the number that it is
+    net = t.nn.Linear(2, 1)
+    with t.serialization.safe_globals([t.nn.Linear]):
+        back = t.load(ours(net))
+    assert type(back) is t.nn.Linear and back.weight.tolist() == net.weight.tolist()
+    with t.serialization.safe_globals([os.system]), pytest.raises(UnpicklingError, match="module posix is blocked"):
+        t.load(io.BytesIO(packed(pickle.dumps(Runs(), 2))))
+
+
+class Runs:
+    def __reduce__(self): return os.system, ("true",)  # fmt: skip
+
+
+@pytest.mark.parametrize("given, error, said", [
+    (["a"], AttributeError, "'str' object has no attribute '__module__'"), ([(Own,)], ValueError, "Expected tuple of length 2"), ([(Own, 1)], TypeError, "Expected second item in tuple to be str"),
+])  # fmt: skip
+def test_what_cannot_be_allowed(given, error, said):
+    with t.serialization.safe_globals(given), pytest.raises((error, UnpicklingError), match=said):
+        t.load(ours(Own(1)))
+
+
+@pytest.mark.needs("torch")
+def test_tensors_of_own_classes():
+    "They keep their class and what they carry, where it is allowed, and are refused where it is not."
+    import torch
+
+    back = []
+    for library in (t, torch):
+        named = type("Named", (library.Tensor,), {"__module__": __name__, "unit": None})
+        stateful = type("Stateful", (library.Tensor,), {"__module__": __name__, "__setstate__": lambda self, state: setattr(self, "seen", sorted(state))})
+        with pytest.MonkeyPatch.context() as patch:
+            for kind in (named, stateful):
+                patch.setitem(globals(), kind.__name__, kind)
+                kind.__qualname__ = kind.__name__
+            x, plain, y = library.arange(3.0).as_subclass(named), library.ones(2).as_subclass(named), library.ones(2).as_subclass(stateful)
+            x.unit, y.tag = "m", 1
+            file = file_of(library, [x, x, plain, y])
+            with pytest.raises(UnpicklingError, match="GLOBAL .*Named was not an allowed global"):
+                library.load(file)
+            file.seek(0)
+            with library.serialization.safe_globals([named, stateful]):
+                a, b, c, d = library.load(file)
+        assert a is b
+        back.append([(type(v).__name__, vars(v), v.tolist()) for v in (a, c, d)])
+    assert back[0] == back[1]
+
+
+@pytest.mark.needs("torch")
+def test_plain_data_of_python_is_written():
+    import torch
+
+    for value in (range(1, 9, 2), slice(None, 3), deque([1, 2], 5), deque("ab"), defaultdict(list, a=[1]), defaultdict(None, a=1)):
+        for back in (t.load(ours(value), weights_only=False), torch.load(ours(value), weights_only=False)):
+            assert back == value and type(back) is type(value) and repr(back) == repr(value)
+        with pytest.raises(UnpicklingError, match="weights_only=False"):
+            t.load(ours(value))
+
+
+@pytest.mark.needs("torch")
+def test_the_outline_of_a_file():
+    import torch
+
+    for library in (t, torch):
+        with library.serialization.skip_data():
+            empty = file_of(library, {"w": library.ones(3)})
+            assert library.load(file_of(library, library.ones(3))).shape == (3,)
+        assert library.load(empty)["w"].tolist() == [0, 0, 0]
+        assert library.load(file_of(library, library.ones(3))).tolist() == [1, 1, 1]
+        assert library.serialization.location_tag(library.ones(1).untyped_storage()) == "cpu"
+        with pytest.raises(AttributeError, match="'int' object has no attribute 'device'"):
+            library.serialization.location_tag(1)
+        with pytest.raises(ValueError, match="Expected input to be a checkpoint returned by torch.save"):
+            library.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(b"abc"))
 
 
 # Files that are not what they seem ---------------------------------------------------------------------------

@@ -490,3 +490,38 @@ def test_strides_of_an_expanded_example_count_its_memory(have, size, stride):
         shown = lib.func.vmap(lambda x: x.as_strided(size, stride))(x.expand(2, 3, 4))
         found.append([shown.tolist(), lib.func.vmap(lib.func.grad(loss))(x).tolist()])
     assert found[0] == found[1]
+
+
+READ = {
+    "quantile": (lambda t, f: lambda x, q: t.quantile(x, q), "x q"), "its parts, one row": (lambda t, f: lambda x, q: t.nanquantile(x, q, interpolation="lower"), "x q"),
+    "along a dimension": (lambda t, f: lambda x, q: t.quantile(x.reshape(2, 2), q, dim=0).sum(), "x q"), "products": (lambda t, f: lambda x, q: (t.quantile(x * x, q) * x).sum(), "x q"),
+    "repeats": (lambda t, f: lambda x, n: (x.repeat_interleave(n, output_size=4) ** 2).sum(), "x n"), "largest at places": (lambda t, f: lambda x, i: x.index_reduce(0, i, t.full((2,), 3.0), "amax").sum(), "x i"),
+    "segments": (lambda t, f: lambda x, l: t.segment_reduce(x, "sum", lengths=l).pow(2).sum(), "x l"), "labels": (lambda t, f: lambda x, y: f.multilabel_margin_loss(x, y), "x y"),
+}  # fmt: skip
+
+
+def followed_and_read(lib, kind):
+    "The derivatives of one of the functions above, for each example."
+    make, names = READ[kind]
+    function, f = make(lib, lib.nn.functional), lib.func
+    given = dict(
+        x=lib.arange(12.0).reshape(3, 4).sin(), q=lib.tensor([0.1, 0.5, 0.9]), n=lib.tensor([[1, 2, 0, 1], [0, 0, 4, 0], [1, 1, 1, 1]]), i=lib.tensor([[0, 1], [1, 1], [2, 3]]),
+        l=lib.tensor([[1, 3], [2, 2], [4, 0]]), y=lib.tensor([[1, -1, 0, 0], [0, 2, -1, 0], [3, 1, 2, -1]]),
+    )  # fmt: skip
+    x, r = (given[n] for n in names.split())
+    found = [f.vmap(f.grad(function))(x, r), f.vmap(lambda r: f.grad(lambda x: function(x[1], r))(x))(r), f.vmap(f.jacrev(function))(x, r)]
+    if kind not in ("segments", "labels", "largest at places"):  # there PyTorch has no forward derivative
+        found += [*f.vmap(lambda x, r: f.jvp(lambda x: function(x, r), (x,), (x.cos(),)))(x, r), f.vmap(f.vmap(f.grad(function), (None, 0)), (0, None))(x, r)]
+    if kind == "products":
+        found.append(f.vmap(f.hessian(function))(x, r))
+    return found
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", READ)
+def test_what_is_read_for_each_example_below_an_inner_derivative(kind):
+    "The function runs for the argument of each example, whichever derivative follows the others."
+    import torch as theirs
+
+    for a, b in zip(followed_and_read(theirs, kind), followed_and_read(torch, kind)):
+        np.testing.assert_allclose(np.array(b.tolist()), np.array(a.tolist()), atol=1e-5)

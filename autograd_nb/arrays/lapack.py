@@ -63,7 +63,8 @@ ONES = {dtype: np.ones(1, dtype) for dtype in LETTERS}
 
 def worthwhile(kind, x, count):
     "Whether `count` matrices such as `x` should go to the routine one by one."
-    return (kind, x.dtype) in ROUTINES and (count <= 4 or x.shape[-1] >= 12)
+    large = count <= 4 or x.shape[-1] >= 12
+    return x.size > 0 and large and (kind, x.dtype) in ROUTINES
 
 def _laid_out(a):
     "`a` with rows or columns as runs of numbers, and whether it is the columns."

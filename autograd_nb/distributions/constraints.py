@@ -224,6 +224,12 @@ class _Stack(_Several):
     def __init__(self, cseq, dim=0):
         self._set(cseq, dim)
 
+    @property
+    def event_dim(self):
+        "That of the parts, and the stacked dimension if it lies within an event."
+        inner = max(c.event_dim for c in self.cseq)
+        return inner + (self.dim + inner < 0)
+
     def check(self, value):
         return stack_tensors(
             [c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim

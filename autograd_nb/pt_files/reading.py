@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['FAILED', 'LOADING', 'SCRIPT', 'MAGIC', 'VERSION', 'TAR', 'failed', 'record_start', 'record_name', 'records_of',
-           'length', 'read_bytes', 'read_record', 'read_zip', 'read_header', 'read_numbers', 'cut_out', 'read_old']
+           'length', 'read_bytes', 'read_record', 'read_zip', 'unsafe_names', 'read_header', 'read_numbers', 'cut_out',
+           'read_old']
 
 # %% ../../nbs/pt_files/03_reading.ipynb #5d40107c
 import io
 import mmap
 import os
+import pickletools
 import struct
 import sys
 import zipfile
@@ -72,6 +74,7 @@ class _Loading:
     def __init__(self):
         self.endianness = None       # a `LoadEndianness`; None means the one of small machines
         self.flags = getattr(mmap, 'MAP_PRIVATE', None)    # there is no such flag on Windows
+        self.skip = False            # whether the numbers of storages are left out
 
     @property
     def order(self):
@@ -117,6 +120,7 @@ def read_record(file, records, name, size=None, path=None):
     start, found, checksum = records[name]
     if size is not None and size != found:
         raise damaged(f'{FAILED} reading file {name[:100]}: expected {size} bytes, got {found}')
+    if LOADING.skip and size is not None: return np.zeros(found, 'u1')
     if path is not None and found:
         return np.asarray(np.memmap(path, 'u1', LOADING.mode(), start, found))
     raw = read_bytes(file, start, found)
@@ -157,6 +161,16 @@ def read_zip(file, map_location, strict, encoding, path=None):
 
     program = io.BytesIO(read_record(file, records, 'data.pkl').tobytes())
     return read_pickle(Reader(program, length(program), Builders(strict), storage, encoding))
+
+def unsafe_names(file):
+    "The full names in an archive that nobody has allowed, in alphabetical order."
+    program = read_record(file, records_of(file), 'data.pkl').tobytes()
+    texts, found, builders = [], set(), Builders(True)
+    for code, value, _ in pickletools.genops(program):
+        if code.name == 'GLOBAL': found.add(tuple(value.split(' ', 1)))
+        if code.name == 'STACK_GLOBAL': found.add(tuple(texts[-2:]))
+        if isinstance(value, str): texts.append(value)
+    return sorted('.'.join(name) for name in found if not builders.knows(*name))
 
 # %% ../../nbs/pt_files/03_reading.ipynb #5b91a196
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001

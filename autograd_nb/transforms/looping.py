@@ -9,11 +9,13 @@ __all__ = ['looped', 'looped_over']
 import functools
 import inspect
 
+import numpy as np
+
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from .batches import Batch, slow_warning
-from .wrappers import at, batched, innermost
+from .wrappers import KINDS, at, batched, innermost
 
 # %% ../../nbs/transforms/09_looping.ipynb #d38afa31
 def looped(function):
@@ -43,26 +45,63 @@ def _one_by_one(function, level, args, kwargs):
     "What `function` gives for each example of `level` in turn, which may be a batch again."
     slow_warning(function.__name__)
 
-    def one(a, i):
-        return REGISTRY['basic_index'].call(a._value, index=(i,)) if at(a, level) else a
-
     def stacked(column):
         # a truth holds if it does for every example
         if not isinstance(column[0], TensorBase): return all(column)
         return batched(REGISTRY['stack'].call(*column, dim=0), level)
 
-    rows = [
+    return _by_column(stacked, _rows(function, level, args, kwargs))
+
+# %% ../../nbs/transforms/09_looping.ipynb #0910ab2e
+def _rows(function, level, args, kwargs):
+    "What `function` gives with the example `i` of all that differs at `level`, for each `i`."
+
+    def one(a, i):
+        return REGISTRY['basic_index'].call(a._value, index=(i,)) if at(a, level) else a
+
+    return [
         function(*[one(a, i) for a in args], **{k: one(a, i) for k, a in kwargs.items()})
         for i in range(level.size)
     ]
-    if isinstance(rows[0], TensorBase): return stacked(rows)
-    columns = [stacked(c) for c in zip(*rows)]
+
+def _by_column(joined, rows):
+    "One result for many: `joined` of them, or of those in each place of the tuples that they are."
+    if isinstance(rows[0], TensorBase): return joined(rows)
+    columns = [joined(c) for c in zip(*rows)]
     return type(rows[0])(*columns) if hasattr(rows[0], '_fields') else tuple(columns)
 
+# %% ../../nbs/transforms/09_looping.ipynb #d2460578
+def _each_for_all(function, level, args, kwargs):
+    "`function` for all examples of `level`, with what is read at the numbers of each in turn."
+    slow_warning(function.__name__)
+
+    def chosen(column):
+        out = column[0]
+        for i, other in enumerate(column[1:], 1):
+            own = np.arange(level.size) == i
+            own = batched(tensor_like(own).to(out.device), level)
+            out = REGISTRY['where'].call(other, out, own)
+        return out
+
+    return _by_column(chosen, _rows(function, level, args, kwargs))
+
 # %% ../../nbs/transforms/09_looping.ipynb #6ea1d2fa
+def _unfollowed(places, args, kwargs):
+    """The arguments, and those of them at `places`, (name, position), out of the levels at which
+    nothing is differentiated by them.
+    """
+    args, kwargs, read = list(args), dict(kwargs), []
+    for name, i in places:
+        a = args[i] if i < len(args) else kwargs.get(name)
+        while a.__class__ is KINDS['Recorded'] and a._node is None: a = a._value
+        read.append(a)
+        if i < len(args): args[i] = a
+        elif name in kwargs: kwargs[name] = a
+    return args, kwargs, read
+
 def looped_over(*names):
     """`looped` for a function that has a derivative and looks at the numbers of the arguments
-    `names` alone: where these differ between examples, and no inner transform follows the others.
+    `names` alone, where these differ between examples.
     """
 
     def decorate(function):
@@ -73,11 +112,11 @@ def looped_over(*names):
         def wrapped(*args, **kwargs):
             if not LOCAL.modes.transforms:
                 return function(*args, **kwargs) if kwargs else function(*args)
-            read = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
+            args, kwargs, read = _unfollowed(places, args, kwargs)
             level = innermost(read)
-            if level.__class__ is not Batch or innermost((*args, *kwargs.values())) is not level:
-                return function(*args, **kwargs)
-            return _one_by_one(wrapped, level, args, kwargs)
+            if level.__class__ is not Batch: return function(*args, **kwargs)
+            inner = innermost((*args, *kwargs.values())) is not level
+            return (_each_for_all if inner else _one_by_one)(wrapped, level, args, kwargs)
 
         return wrapped
 

@@ -309,7 +309,7 @@ def test_pools(size, window, stride, padding, ceil_mode, holes):
 
 
 @pytest.mark.parametrize("length", [9, 40, 700])
-@pytest.mark.parametrize("window, stride, padding, ceil_mode", [(2, 2, 0, False), (3, 1, 1, False), (4, 3, 2, True), (9, 7, 0, True), (1, 1, 0, False)])
+@pytest.mark.parametrize("window, stride, padding, ceil_mode", [(2, 2, 0, False), (3, 1, 1, False), (4, 3, 2, True), (9, 7, 0, True), (1, 1, 0, False), (20, 20, 0, True), (16, 16, 5, True)])
 @pytest.mark.parametrize("holes", [False, True])
 def test_pools_of_lines(length, window, stride, padding, ceil_mode, holes):
     thread_pool.loops()

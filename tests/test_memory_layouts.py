@@ -132,6 +132,12 @@ def test_unpooling_places_that_windows_share(dims):
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("dim", range(-5, 5))
+def test_new_dimensions_of_empty_parts_have_pytorchs_strides(dim):
+    expected, found = both(lambda t: t.arange(48).reshape(2, 3, 4, 2)[:, :0].unsqueeze(dim).stride())
+    assert found == expected
+
+
 ENTRIES = [None, ..., 0, slice(None), slice(1, None), slice(0, 1)]
 CUT_FROM = {
     "plain": lambda x: x[0],

@@ -752,6 +752,7 @@ def test_overlapping_windows_are_added_in_few_steps():
 INDICES = (
     np.s_[1:], np.s_[1], np.s_[1:, 2], np.s_[:, 1:-1], np.s_[1, :, 1:], np.s_[-1, 2], np.s_[::2, ::-1][:1], np.s_[0:3, 1:], np.s_[1:-1, :2, 0],
     np.s_[None, 1], np.s_[..., 1], np.s_[2:2, 1:], np.s_[1:2, 3:9, 0:1], np.s_[:, :, :], np.s_[1, 1, 1],
+    None, np.s_[:, None], np.s_[..., None], np.s_[1, :, None], np.s_[:, None, 1:], np.s_[..., 1:, 0], np.s_[None, ..., None, 2], np.s_[1:, None, None, 0],
 )  # fmt: skip
 
 
@@ -771,7 +772,7 @@ def test_an_index_has_the_same_nodes_whoever_looks_on(index):
             nodes.append(node.name())
             node = node.next_functions[0][0] if node.next_functions else None
         (y * y).sum().backward()
-        found.append((y.tolist(), x.grad.tolist(), nodes, y._is_view()))
+        found.append((y.tolist(), x.grad.tolist(), nodes, y._is_view(), y.stride() if y.numel() else None))
     assert found[0] == found[1] == found[2]
 
 

@@ -349,6 +349,7 @@ def getitem(input, index):
     if index.__class__ is int:
         n = input._array.shape[0] if input._array.ndim else 0
         if -n <= index < n: return _basic_index(input, index=(index,))
+    elif index is None: return _unsqueeze(input, dim=0)
     elif index.__class__ is input.__class__:  # rows by their numbers, or one
         a, x = getattr(index, '_bare', None), input._array
         if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and x.ndim:
@@ -365,6 +366,8 @@ def getitem(input, index):
     given = index  # x[:,] goes entry by entry as x[:, 0] does, x[:] is one step
     index, basic = _indices(index, input._array.shape)
     if basic:
+        dim = _one_new(index, input._array.ndim) if None in index else None
+        if dim is not None: return _unsqueeze(input, dim=dim)
         if input._node is not None and LOCAL.modes.grad and (len(index) > 1 or index is given):
             return _one_at_a_time(input, index)
     else:
@@ -377,7 +380,21 @@ def getitem(input, index):
         raise _index_error(error, index, input._array.shape) from None
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #ac2ea5f2
-_basic_index, _index = _op['basic_index'], _op['index']
+_basic_index, _index, _unsqueeze = _op['basic_index'], _op['index'], _op['unsqueeze']
+
+def _one_new(index, ndim):
+    "Where an index of full slices and one None has a new dimension; None for any other."
+    if len(index) > ndim + 1: return None
+    if index[0] is Ellipsis: return -1 if len(index) == 2 and index[1] is None else None
+    new = None
+    for d, i in enumerate(index):
+        if i is None:
+            if new is not None: return None
+            new = d
+        elif i != _FULL: return None
+    return new
+
+_FULL = slice(None)
 
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do),
@@ -418,7 +435,7 @@ def _one_at_a_time(input, index):
         if i is Ellipsis:
             dim += len(shape) - given
         elif i is None:
-            out, dim = _op['unsqueeze'](out, dim=dim), dim + 1
+            out, dim = _unsqueeze(out, dim=dim), dim + 1
         elif i.__class__ is slice:
             if _cuts(i, out._array.shape[dim]):
                 out = _op['basic_index'](out, index=(slice(None),) * dim + (i,))
@@ -431,24 +448,40 @@ def _one_at_a_time(input, index):
     return out if out is not input else _op['basic_index'](input, index=(Ellipsis,))
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #92ef1f1f
-def view_node(op, name, edge, shape, part, statics, source):
+def view_node(op, name, edge, part, fields, source):
     """What `record` makes of a view in the shape `part` by `op`, where `edge` leads to what is
-    viewed, of this `shape`, without its questions. `source`: the line, as `caller` tells it.
+    viewed, without its questions. `fields`: what it saves. `source`: the line, as `caller` tells
+    it.
     """
     node = Node.__new__(variant(op, name, (0,)))
     node.inputs, node.seq, node.hooks = edge, next_sequence_number(), None
-    node.x_shape, node.shape = shape, part
-    for field, value in statics.items(): setattr(node, field, value)
+    node.shape = part
+    for field, value in fields.items(): setattr(node, field, value)
     node.code, node.lasti = source
     return node
 
-_ALL = (slice(None),) * 64
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #115acaa0
+_ALL = (_FULL,) * 64
+_part, _new_dimension = REGISTRY['basic_index'], REGISTRY['unsqueeze']
 
 def _in_one_view(input, index):
-    "A basic index of integers and slices, as one view; None if it is of another kind, or empty."
+    """A basic index as one view; None if it is empty, does not fit, or holds numbers that are none
+    of Python's.
+    """
     steps, array, dim = [], input._array, 0
-    if len(index) > array.ndim: return None
-    for i in index:
+    for k, i in enumerate(index):
+        if i is Ellipsis:
+            behind = index[k + 1 :]
+            left = array.ndim - dim - len(behind) + behind.count(None)
+            if left < 0: return None
+            dim += left
+            continue
+        if i is None:
+            part = _new_dimension.kernel(array, dim=dim)
+            steps.append((_new_dimension, _new_dimension.node, part.shape, {'dim': dim}))
+            array, dim = part, dim + 1
+            continue
+        if dim == array.ndim: return None
         n = array.shape[dim]
         step = (*_ALL[:dim], i)
         if i.__class__ is slice:
@@ -458,12 +491,11 @@ def _in_one_view(input, index):
         elif i.__class__ is int and -n <= i < n: name = 'SelectBackward0'
         else: return None
         part = array[(*step, ...)]
-        steps.append((name, array.shape, part.shape, step))
+        steps.append((_part, name, part.shape, {'x_shape': array.shape, 'index': step}))
         array = part
     if not steps or not array.size: return None
-    op, edge, source = REGISTRY['basic_index'], input._node, caller()
-    for name, shape, part, step in steps:
-        edge = view_node(op, name, edge, shape, part, {'index': step}, source)
+    edge, source = input._node, caller()
+    for op, name, part, given in steps: edge = view_node(op, name, edge, part, given, source)
     out = tensor_like(array, edge)
     out._meta = BOUND['view_meta'](input, out)
     return out

@@ -9,8 +9,10 @@ __all__ = ['NO_LEAVES', 'ONE', 'MANY', 'START', 'WALK_HOLDS', 'LEAF_HAS', 'accum
            'run_bare', 'nothing', 'finish_leaf', 'exhaust', 'run', 'found_at', 'given_back', 'queue_callback', 'walk']
 
 # %% ../../nbs/graph/07_engine.ipynb #c4bf0f01
+from collections import Counter
 from heapq import heappop, heappush
 from itertools import chain, count
+from operator import attrgetter
 from sys import getrefcount
 from numpy import add, asarray, generic, ndarray
 
@@ -19,7 +21,7 @@ from ..arrays.numpy_backend import is_array
 from .errors import better_failure, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number
 from autograd_nb.graph.node import (
-    TensorBase, aligned, node_at, output_at, tensor_like, unaligned
+    OutputEdge, TensorBase, aligned, node_at, output_at, tensor_like, unaligned
 )
 from .op import REGISTRY
 from .roots import edges_of, root_gradients
@@ -50,13 +52,13 @@ def accumulate(leaf, g, references=0, since=None):
 
 # %% ../../nbs/graph/07_engine.ipynb #ea44bc2b
 def reachable(edges):
-    "All nodes behind `edges`, each with the list of its own edges."
-    found, stack = {}, list(edges)
-    while stack:
-        n = node_at(stack.pop())
+    "All nodes behind `edges`, each with those that its own edges lead to."
+    found, queue = {}, [*map(node_at, edges)]
+    for n in queue:
         if n in found: continue
-        found[n] = [e for e in n.edges() if e is not None]
-        stack += found[n]
+        nodes = [e.node if e.__class__ is OutputEdge else e for e in n.edges() if e is not None]
+        found[n] = nodes
+        queue += nodes
     return found
 
 # %% ../../nbs/graph/07_engine.ipynb #984e103b
@@ -100,28 +102,25 @@ class Plan(Limits):
         # those of them of which all edges lead on to wanted tensors, and which are not wanted
         # themselves
         self.all_live = set()
-        # node -> {output number: index of the wanted tensor}
-        # leaf -> number of gradients that will still reach it
-        self.captures, self.arrivals = {}, {}
+        self.captures = {}  # node -> {output number: index of the wanted tensor}
         if wanted is not None:
             for i, edge in enumerate(wanted):
                 node, nr = output_at(edge)
                 self.captures.setdefault(node, {})[nr] = i
             self._look_ahead(found)
-        running = [edges for n, edges in found.items() if self.needed is None or n in self.needed]
-        for e in chain(roots, *running):
-            if e.seq == -1: self.arrivals[e] = self.arrivals.get(e, 0) + 1
+        running = [nodes for n, nodes in found.items() if self.needed is None or n in self.needed]
+        # leaf (or node) -> number of gradients that will still reach it
+        self.arrivals = Counter(chain(roots, *running))
 
     def _look_ahead(self, found):
         "From the earliest node to the latest: which of them lead to a wanted tensor?"
-        targets, self.needed = self.captures, set()
-        if self.accumulate: self.needed, self.captures = set(targets), {}
-        for n in sorted(found, key=lambda n: n.seq):
-            nodes = [node_at(e) for e in found[n]]
-            live = [e in targets or e in self.needed for e in nodes]
-            if True not in live: continue
+        leading, self.needed = set(self.captures), set()
+        if self.accumulate: self.needed, self.captures = set(leading), {}
+        for n in sorted(found, key=attrgetter('seq')):
+            if leading.isdisjoint(found[n]): continue
             self.needed.add(n)
-            if False not in live and n not in self.captures: self.all_live.add(n)
+            leading.add(n)
+            if leading.issuperset(found[n]) and n not in self.captures: self.all_live.add(n)
 
 
 # %% ../../nbs/graph/07_engine.ipynb #df776b7c

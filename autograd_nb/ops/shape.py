@@ -368,7 +368,7 @@ def unsqueeze(x, *, dim):
         )
     dim = dim % n
     out = x.reshape(shape[:dim] + (1,) + shape[dim:])
-    like_numpys = 1 not in shape and x.flags.c_contiguous
+    like_numpys = 1 not in shape and 0 not in shape and x.flags.c_contiguous
     if not xp.on_host or out.__class__ is not np.ndarray or like_numpys: return out
     step = x.strides[dim] * shape[dim] if dim < n - 1 else x.itemsize
     strides = x.strides[:dim] + (step,) + x.strides[dim:]

@@ -225,8 +225,8 @@ def renew(view, base):
     place, op = placed_in(view, base), REGISTRY['as_strided']
     # what `record` would do, without its questions
     if SWITCH.plain and base._node is not None and base._array.dtype.kind == 'f' and not VIEWS.on:
-        shape, part = base._array.shape, view._array.shape
-        view._node = view_node(op, op.node, base._node, shape, part, place, caller())
+        fields = dict(place, x_shape=base._array.shape)
+        view._node = view_node(op, op.node, base._node, view._array.shape, fields, caller())
     else:
         op.record((base,), [base._array], [view._array], [view], [None], place)
     retain_in(view, box)

@@ -534,6 +534,47 @@ def test_rules_read_the_memory_that_a_saved_tensor_was_given(line, twice):
     assert found[0] == found[1]
 
 
+# products of operands, each of which is given other memory in turn: a transposed weight is a view, and keeps its own
+PRODUCTS = {
+    "F.linear(a, b, c)": [(4, 3), (5, 3), (5,)],
+    "F.linear(a, b, c) ": [(2, 4, 3), (5, 3), (5,)],
+    "F.linear(a, b, c)  ": [(3,), (5, 3), (5,)],
+    "F.linear(a, b)": [(4, 3), (5, 3)],
+    "F.linear(a, b) ": [(2, 4, 3), (5, 3)],
+    "F.linear(a, b)  ": [(3,), (5, 3)],
+    "F.relu(F.linear(a, b))": [(4, 3), (5, 3)],
+    "F.gelu(F.linear(a, b, c))": [(4, 3), (5, 3), (5,)],
+    "a @ b": [(4, 3), (3, 5)],
+    "a @ b ": [(2, 4, 3), (3, 5)],
+    "a @ b  ": [(2, 4, 3), (2, 3, 5)],
+    "a @ b   ": [(4, 3), (3,)],
+    "torch.bmm(a, b)": [(2, 4, 3), (2, 3, 5)],
+    "torch.addmm(a, b, c)": [(5,), (4, 3), (3, 5)],
+    "torch.rnn_tanh_cell(a, b, c, d)": [(2, 3), (2, 4), (4, 3), (4, 4)],
+    "torch.lstm_cell(a, (b, c), d, e)[0]": [(2, 3), (2, 4), (2, 4), (16, 3), (16, 4)],
+    "F.conv2d(a, b)": [(2, 3, 6, 6), (4, 3, 2, 2)],
+    "F.conv1d(a, b)": [(2, 3, 6), (4, 3, 2)],
+}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "create_graph"])
+@pytest.mark.parametrize("line, which", [(line, k) for line, shapes in PRODUCTS.items() for k in range(len(shapes))])
+def test_a_view_that_was_saved_keeps_its_memory(line, which, twice):
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        values = [lib.arange(math.prod(s) + 0.5 * k, dtype=lib.float64)[: math.prod(s)].reshape(s) for k, s in enumerate(PRODUCTS[line])]
+        operands = [(x * 1.7 + k).sin().requires_grad_() for k, x in enumerate(values)]
+        y = eval(line, dict(zip("abcde", operands)), dict(torch=lib, F=lib.nn.functional))
+        operands[which].data = operands[which].detach() * 3 + 1
+        grads = lib.autograd.grad(y.square().sum(), operands, create_graph=twice)
+        found.append([g.detach().numpy() for g in grads])
+    for ours, expected in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "line",

@@ -22,7 +22,9 @@ from ..graph.errors import dtypes_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
-from ..layers.casting import as_given, as_taken, castable, taken_as
+from autograd_nb.layers.casting import (
+    as_given, as_taken, castable, is_short, rounded_once, taken_as
+)
 from ..layers.names import recorded_as
 from ..ops.linalg import matmul as _matmul
 
@@ -181,6 +183,11 @@ def _scaled_sum(input, beta, product, alpha):
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
+def _added(input, x, y, product, beta, alpha):
+    "`beta * input + alpha * product(x, y)`, of sixteen bits rounded once."
+    if is_short(x): return rounded_once(_added, input, x, y, product, beta, alpha)
+    return _scaled_sum(input, beta, product(x, y), alpha)
+
 # %% ../../nbs/tensor/functions/09_matrix_products.ipynb #5baf238f
 @forms('function method function_ method_')
 @recorded_as('AddmvBackward0')
@@ -191,7 +198,7 @@ def addmv(input, mat, vec, *old, beta=1, alpha=1, out=None):
     if out is not None: return into(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
     words = 'addmv input tensors must have the same dtype, but got {}, {}, and {}'
     one_dtype(words, input, mat, vec)
-    return _scaled_sum(input, beta, mv(mat, vec), alpha)
+    return _added(input, mat, vec, mv, beta, alpha)
 
 # %% ../../nbs/tensor/functions/09_matrix_products.ipynb #c0ffee12
 @forms('function method method_')
@@ -204,7 +211,7 @@ def baddbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     if out is not None: return into(out, baddbmm(input, batch1, batch2, beta=beta, alpha=alpha))
     words = 'Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}'
     one_dtype(words, input, batch1, batch2, name=lambda t: c_name(t._array))
-    return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
+    return _added(input, batch1, batch2, bmm, beta, alpha)
 
 # %% ../../nbs/tensor/functions/09_matrix_products.ipynb #a4c7af84
 @forms('function method')

@@ -21,7 +21,7 @@ from autograd_nb.functions import (
     _zeros, cat, dim_of, expand, flip, index_select, into, outdated, permute, reshape, stack,
     unsqueeze
 )
-from ..layers.casting import castable
+from ..layers.casting import castable, is_short
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..layers.replay import constant_input
@@ -138,10 +138,11 @@ def addr(input, vec1, vec2, *old, beta=1, alpha=1, out=None):
         if x._array.ndim != 1:
             raise RuntimeError(f'addr: Expected 1-D argument {name}, but got {x._array.ndim}-D')
     _refuse_factors((input, vec1, vec2), beta=beta, alpha=alpha)
-    x = F.outer(vec1, vec2)
-    if x._array.dtype == bool and input._array.dtype == bool:
+    if {x._array.dtype.kind for x in (input, vec1, vec2)} == {'b'}:
+        x = F.outer(vec1, vec2)
         return into(out, (x & builtins.bool(alpha)) | (input & builtins.bool(beta)))
-    if alpha != 1: x = x * alpha
+    if is_short(vec1): beta, alpha = map(float, map(vec1._array.dtype.type, (beta, alpha)))
+    x = F.outer(vec1 if alpha == 1 else vec1 * alpha, vec2)
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
 @forms('function method method_')
@@ -152,6 +153,11 @@ def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
     if old: return reordered(addbmm, input, batch1, batch2, *old, beta=beta, alpha=alpha, out=out)
     F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, batch1)
+    fit = batch1.shape[:1] + batch1.shape[2:] == batch2.shape[:2]
+    if is_short(batch1) and fit and len(batch1):  # each sum is rounded
+        for k, (x, y) in enumerate(zip(batch1, batch2)):
+            input = F.addmm(input, x, y, beta=1 if k else beta, alpha=alpha)
+        return into(out, input)
     product = F.sum(F.bmm(batch1, batch2), 0, dtype=batch1.dtype)
     return into(out, F._scaled_sum(input, beta, product, alpha))
 

@@ -22,7 +22,7 @@ from ...functions.layouts import channels_last_as
 from ...graph.errors import argument_error
 from ...graph.modes import LOCAL
 from ...graph.node import TensorBase
-from ...layers.casting import castable
+from ...layers.casting import castable, is_short, rounded_once
 from ...layers.conjugate_views import BITS, put
 from ...layers.names import rename
 from ...layers.replay import replayed_as_call
@@ -56,8 +56,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
                     f' shape {list(t.shape)} and normalized_shape = {list(shape)}'
                 )
         _check_mixed(input, weight, bias)
-    if _rounds_twice(input, weight, bias):
-        out = _rounded_once(layer_norm, input, normalized_shape, weight, bias, eps)
+    if is_short(input) and (weight is not None or bias is not None):
+        out = rounded_once(layer_norm, input, normalized_shape, weight, bias, eps)
         return rename(out, 'NativeLayerNormBackward0')
     out = _op['normalise'](
         input,
@@ -86,16 +86,6 @@ def _check_mixed(input, *params):
         )
     if dtype not in (float16, bfloat16):
         raise RuntimeError('mixed dtype (CPU): all inputs must share same datatype.' + instead)
-
-def _rounds_twice(input, *params):
-    "Whether `normalise` and `affine` would each round to sixteen bits."
-    a = input._array
-    return is_half(a) and not is_on_device(a) and any([t is not None for t in params])
-
-def _rounded_once(norm, input, over, weight, bias, eps):
-    "What `norm` gives for sixteen bits, computed in single precision."
-    x, weight, bias = [None if t is None else t.float() for t in (input, weight, bias)]
-    return norm(x, over, weight, bias, eps).to(input.dtype)
 
 def _refuse_gradient(function, **inputs):
     "Refuse those of the inputs, tensors by name, that ask for a gradient that PyTorch has not."
@@ -182,8 +172,8 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
                 f' but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}'
             )
     _check_mixed(input, weight, bias)
-    if _rounds_twice(input, weight, bias):
-        out = _rounded_once(group_norm, input, num_groups, weight, bias, eps)
+    if is_short(input) and (weight is not None or bias is not None):
+        out = rounded_once(group_norm, input, num_groups, weight, bias, eps)
         return rename(out, 'NativeGroupNormBackward0')
     count = input._array.size // builtins.max(n * num_groups, 1)
     if count <= 1 and n * c // builtins.max(num_groups, 1) == 1:

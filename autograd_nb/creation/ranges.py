@@ -38,8 +38,8 @@ def _whole_range(start, end, step):
             raise RuntimeError('value cannot be converted to type int64_t without overflow')
     return int(start), int(end), int(step)
 
-def _refuse_range(start, end, step):
-    "Raise PyTorch's errors for a range without an end."
+def _real_range(start, end, step):
+    "The three numbers, real. Raises PyTorch's errors for a range without an end."
     if start.imag or end.imag or step.imag:
         raise RuntimeError('value cannot be converted to type double without overflow')
     start, end, step = start.real, end.real, step.real
@@ -48,6 +48,7 @@ def _refuse_range(start, end, step):
         raise RuntimeError(f'unsupported range: {start} -> {end}')
     if (end - start) * step < 0:
         raise RuntimeError('upper bound and lower bound inconsistent with step sign')
+    return start, end, step
 
 # %% ../../nbs/tensor/creation/05_ranges.ipynb #f5b76e68
 def arange(
@@ -73,8 +74,7 @@ def arange(
     ):
         values = _in_shape_of(out, np.arange(start, end, step, np.int64))
         return into(out, finished(values, requires_grad, index, pin_memory))
-    start, end, step = map(bound, (start, end, step))
-    _refuse_range(start, end, step)
+    start, end, step = _real_range(*map(bound, (start, end, step)))
     if dtype is None and out is not None: dtype = out.dtype
     if dtype is None:
         whole = builtins.all([isinstance(v, (int, np.integer)) for v in (start, end, step)])
@@ -196,7 +196,7 @@ def inclusive_range(
 ):
     "Numbers from `start` to `end`, which is included. Prefer `arange`."
     start, end, step = map(bound, (start, end, step))
-    _refuse_range(start, end, step)
+    start, end, step = _real_range(start, end, step)
     dtype, index = settled(dtype, device, out)
     kind = dtype_for(dtype, out)
     if kind.category in ('bool', 'complex'):

@@ -141,7 +141,8 @@ def addr(input, vec1, vec2, *old, beta=1, alpha=1, out=None):
     if {x._array.dtype.kind for x in (input, vec1, vec2)} == {'b'}:
         x = F.outer(vec1, vec2)
         return into(out, (x & builtins.bool(alpha)) | (input & builtins.bool(beta)))
-    if is_short(vec1): beta, alpha = map(float, map(vec1._array.dtype.type, (beta, alpha)))
+    if is_short(vec1):  # so are the factors
+        beta, alpha = [float(vec1._array.dtype.type(v)) for v in (beta, alpha)]
     x = F.outer(vec1 if alpha == 1 else vec1 * alpha, vec2)
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 

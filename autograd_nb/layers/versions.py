@@ -181,6 +181,7 @@ def announce(*arrays):
 
 # %% ../../nbs/layers/03_versions.ipynb #7996bc1d
 def _is_behind_view(node, field):
+    "Whether PyTorch has saved a view of what `node` saved in `field`."
     parts = parts_of(node)
     if parts is None or field not in node.op.params: return False
     return node.op.params.index(field) in behind_views(parts)

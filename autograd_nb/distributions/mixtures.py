@@ -15,7 +15,7 @@ from . import constraints
 from .distribution import Distribution, broadcast_all, clamp_probs
 from .families import Categorical, Cauchy, _Binary, _Tries
 from autograd_nb.distributions.transforms import (
-    ExpTransform, SigmoidTransform, TransformedDistribution, Folded, transformed_expand
+    ExpTransform, SigmoidTransform, TransformedDistribution, Halved, transformed_expand
 )
 from ..functions import broadcast_tensors
 from ..graph.modes import no_grad
@@ -334,7 +334,7 @@ take_topics(Binomial, (_BinomialFacts,))
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #56f09138
 @transformed_expand
-class HalfCauchy(Folded):
+class HalfCauchy(Halved):
     "|x| for Cauchy-distributed x around 0."
 
     def __init__(self, scale, validate_args=None):

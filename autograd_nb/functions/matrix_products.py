@@ -23,7 +23,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from autograd_nb.layers.casting import (
-    as_given, as_taken, castable, is_short, rounded_once, taken_as
+    as_given, as_taken, castable, short_on_host, rounded_once, taken_as
 )
 from ..layers.names import recorded_as
 from ..ops.linalg import matmul as _matmul
@@ -185,7 +185,7 @@ def _scaled_sum(input, beta, product, alpha):
 
 def _added(input, x, y, product, beta, alpha):
     "`beta * input + alpha * product(x, y)`, of sixteen bits rounded once."
-    if is_short(x): return rounded_once(_added, input, x, y, product, beta, alpha)
+    if short_on_host(x): return rounded_once(_added, input, x, y, product, beta, alpha)
     return _scaled_sum(input, beta, product(x, y), alpha)
 
 # %% ../../nbs/tensor/functions/09_matrix_products.ipynb #5baf238f

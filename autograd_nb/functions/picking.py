@@ -272,16 +272,16 @@ def _check_slices(input, d, index, source):
             'source tensor shape must match self tensor shape, excluding the specified dimension.'
             f' Got self.shape = {list(have)} source.shape = {list(given)}'
         )
-    if i.__class__ is np.ndarray: check_range(i, d, (*have, 1)[d], RuntimeError)
+    if i.__class__ is np.ndarray: check_range(i, have, d)
 
 # %% ../../nbs/tensor/functions/12_picking.ipynb #c00e3ed6
-def check_range(index, dim, size, kind=IndexError):
-    "Raise PyTorch's error for the first number of `index` that names none of `size` places."
-    if index.size and not all_below(index, size):
-        bad = index[(index < 0) | (index >= size)]
-        raise kind(
-            f'index {bad.flat[0]} is out of bounds for dimension {dim} with size {size}'
-        )
+def check_range(index, shape, d):
+    "Raise PyTorch's error for the first number of `index` that is no place along dimension `d`."
+    size = (*shape, 1)[d]
+    if not index.size or all_below(index, size): return
+    bad = index[(index < 0) | (index >= size)].flat[0]
+    if len(shape) < 2: raise IndexError(f'index out of range in self: {bad} of {size}')
+    raise RuntimeError(f'index {bad} is out of bounds for dimension {d} with size {size}')
 
 # %% ../../nbs/tensor/functions/12_picking.ipynb #38e2272c
 @forms('function method', numpy_names=True)

@@ -21,7 +21,7 @@ from autograd_nb.functions import (
     _zeros, cat, dim_of, expand, flip, index_select, into, outdated, permute, reshape, stack,
     unsqueeze
 )
-from ..layers.casting import castable, is_short
+from ..layers.casting import castable, short_on_host
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..layers.replay import constant_input
@@ -141,11 +141,12 @@ def addr(input, vec1, vec2, *old, beta=1, alpha=1, out=None):
     if {x._array.dtype.kind for x in (input, vec1, vec2)} == {'b'}:
         x = F.outer(vec1, vec2)
         return into(out, (x & builtins.bool(alpha)) | (input & builtins.bool(beta)))
-    if is_short(vec1):  # so are the factors
+    if short_on_host(vec1):  # so are the factors
         beta, alpha = [float(vec1._array.dtype.type(v)) for v in (beta, alpha)]
     x = F.outer(vec1 if alpha == 1 else vec1 * alpha, vec2)
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
+# %% ../../nbs/tensor/functions/26_products.ipynb #a7b3c0d2
 @forms('function method method_')
 @castable
 @recorded_as('AddbmmBackward0')
@@ -155,7 +156,7 @@ def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     if old: return reordered(addbmm, input, batch1, batch2, *old, beta=beta, alpha=alpha, out=out)
     F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, batch1)
     fit = batch1.shape[:1] + batch1.shape[2:] == batch2.shape[:2]
-    if is_short(batch1) and fit and len(batch1):  # each sum is rounded
+    if short_on_host(batch1) and fit and len(batch1):  # each sum is rounded
         for k, (x, y) in enumerate(zip(batch1, batch2)):
             input = F.addmm(input, x, y, beta=1 if k else beta, alpha=alpha)
         return into(out, input)

@@ -22,7 +22,7 @@ from ...functions.layouts import channels_last_as
 from ...graph.errors import argument_error
 from ...graph.modes import LOCAL
 from ...graph.node import TensorBase
-from ...layers.casting import castable, is_short, rounded_once
+from ...layers.casting import castable, short_on_host, rounded_once
 from ...layers.conjugate_views import BITS, put
 from ...layers.names import rename
 from ...layers.replay import replayed_as_call
@@ -56,7 +56,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
                     f' shape {list(t.shape)} and normalized_shape = {list(shape)}'
                 )
         _check_mixed(input, weight, bias)
-    if is_short(input) and (weight is not None or bias is not None):
+    if short_on_host(input) and (weight is not None or bias is not None):
         out = rounded_once(layer_norm, input, normalized_shape, weight, bias, eps)
         return rename(out, 'NativeLayerNormBackward0')
     out = _op['normalise'](
@@ -172,7 +172,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
                 f' but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}'
             )
     _check_mixed(input, weight, bias)
-    if is_short(input) and (weight is not None or bias is not None):
+    if short_on_host(input) and (weight is not None or bias is not None):
         out = rounded_once(group_norm, input, num_groups, weight, bias, eps)
         return rename(out, 'NativeGroupNormBackward0')
     count = input._array.size // builtins.max(n * num_groups, 1)

@@ -644,7 +644,7 @@ def test_random_numbers_to_the_bit(n):
         assert x.dtype == y.dtype and np.array_equal(x.numpy(), y.numpy())
 
 
-@pytest.mark.parametrize("frames, examples, letters", [(1, 2, 3), (6, 3, 1), (40, 3, 12)])
+@pytest.mark.parametrize("frames, examples, letters", [(1, 2, 3), (6, 3, 1), (40, 3, 12), (60, 17, 9)])
 def test_sequences_without_alignment(frames, examples, letters):
     draw = np.random.default_rng(0)
     x = 2 * draw.standard_normal((frames, examples, 7)).astype(np.float32)

@@ -86,15 +86,12 @@ class Alignments(Function):
 
     @staticmethod
     def forward(ctx, said, leap, long, letters):
-        s = said._array
-        frames, n, width = s.shape
-        barred = np.where(leap, 0, LOW).astype(s.dtype)
-        # sums of all ways to each position, behind two that nothing reaches
-        before = np.full((frames, n, width + 2), LOW, s.dtype)
-        shares = np.empty((3, frames, n, width), s.dtype)
-        before[0, :, 2:4] = s[0, :, :2]
-        if not sequences.ways(np.ascontiguousarray(s), barred, before, shares):
-            _ways(s, barred, before, shares)
+        # two positions that nothing reaches, and sums of all ways to each position
+        s, barred = _behind_two(said._array), _behind_two(np.where(leap, 0, LOW), said._array.dtype)
+        before, shares = np.full_like(s, LOW), np.empty((3, *s.shape), s.dtype)
+        before[0, :, 2:4] = s[0, :, 2:4]
+        if not sequences.ways(s, barred, before, shares): _ways(s, barred, before, shares)
+        shares[..., :2] = 0
         total, pair = _last_two(before, long, letters)
         ctx.given = leap, long, letters
         ctx.pair, ctx.shares = np.where(long > 0, pair, 0).astype(s.dtype), shares
@@ -110,28 +107,34 @@ class Alignments(Function):
         if is_grad_enabled():
             loss = alignments(said, leap, long, letters)
             return *grad([loss], [said], [g], create_graph=True), None, None, None
-        out = np.zeros_like(said._array, order='C')
-        rows, ends, given = np.arange(len(long)), 2 * letters, -g._array * ctx.pair
+        out = np.zeros(ctx.shares.shape[1:], ctx.shares.dtype)
+        rows, ends, given = np.arange(len(long)), 2 * letters + 2, -g._array * ctx.pair
         frames = np.maximum(long, 1) - 1
         out[frames, rows, ends] = given[0]
-        out[frames, rows, np.maximum(ends - 1, 0)] += given[1]
+        out[frames, rows, np.maximum(ends - 1, 2)] += given[1]
         if not sequences.ways_back(ctx.shares, out): _ways_back(ctx.shares, out)
-        return tensor_like(out), None, None, None
+        return tensor_like(out[..., 2:].copy()), None, None, None
 
 # %% ../../nbs/nn/06_ctc.ipynb #cc2780d5
+def _behind_two(a, dtype=None):
+    "A copy of an array, with two places in front of each row whose logarithm nothing reaches."
+    out = np.full((*a.shape[:-1], a.shape[-1] + 2), LOW, dtype or a.dtype)
+    out[..., 2:] = a
+    return out
+
 def _ways(s, barred, before, shares):
     "Fill `before` and `shares` from the second frame on."
     for k in range(1, len(s)):
-        last, ways = before[k - 1], shares[:, k]
+        last, ways = before[k - 1], shares[:, k, :, 2:]
         ways[0], ways[1] = last[:, 2:], last[:, 1:-1]
-        np.add(last[:, :-2], barred, out=ways[2])
+        np.add(last[:, :-2], barred[:, 2:], out=ways[2])
         top = np.maximum.reduce(ways, axis=0)
         ways -= top
         np.exp(ways, out=ways)
         total = np.add.reduce(ways, axis=0)
         ways /= total
         np.add(np.log(total, out=total), top, out=top)
-        np.add(top, s[k], out=before[k, :, 2:])
+        np.add(top, s[k, :, 2:], out=before[k, :, 2:])
 
 def _last_two(before, long, letters):
     "The sum of all ways to the end, last letter or last blank, and the share of each of the two."

@@ -107,6 +107,6 @@ def ways_back(shares, out):
 
 @warmed
 def warm_ways():
-    said, shares = np.zeros((5, 4, 5), np.float32), np.zeros((3, 5, 4, 5), np.float32)
-    ways(said, said[0], np.zeros((5, 4, 7), np.float32), shares)
+    said, shares = np.zeros((5, 4, 7), np.float32), np.zeros((3, 5, 4, 7), np.float32)
+    ways(said, said[0], np.zeros_like(said), shares)
     ways_back(shares, said)

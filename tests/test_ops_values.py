@@ -575,3 +575,27 @@ def test_slopes_of_activations_at_nan_are_those_of_the_loops_for_many_numbers(ca
         eval(call, dict(x=x, F=library.nn.functional)).backward(library.ones_like(x))
         found.append(x.grad.tolist())
     assert np.allclose(*found, rtol=1e-5, atol=1e-30, equal_nan=True), [(x, e, f) for x, e, f in zip([NAN, *HARD[3:-3]] * 64, *found) if not np.isclose(e, f, equal_nan=True)]
+
+
+NARROW = [
+    ((4000, 3), (3,)), ((3,), (4000, 3)), ((1537, 2), (1, 2)), ((1536, 20), (20,)), ((2049, 32), (32,)), ((3001, 7), (7,)), ((40, 50, 5), (5,)), ((40, 50, 5), (1, 1, 5)),
+    ((40, 1, 5), (1, 60, 5)), ((2000, 4), (2000, 1)), ((2000, 4), (1,)), ((2000, 4), (2000, 4)), ((2000, 1), (4,)), ((2000, 4), ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("dtypes", ["ff", "fd", "if"])
+@pytest.mark.parametrize("name", ["add", "div", "lt", "atan2"])
+def test_a_row_beside_many_short_rows(name, dtypes, recorded):
+    "Written out until the inner loop is long: the numbers, dtypes and shapes are NumPy's, in either order, of turned arrays too."
+    rng = np.random.default_rng(0)
+    for shapes in NARROW:
+        arrays = [np.asarray(rng.standard_normal(s) * 9, d) for s, d in zip(shapes, dtypes)]
+        arrays = [a if d != "i" else np.where(a == 0, 1, a) for a, d in zip(arrays, dtypes)]
+        for turned in (False, True):
+            given = [np.asarray(a.T, order="C").T if turned else a for a in arrays]
+            x, y = (ours.from_numpy(a).requires_grad_(recorded and a.dtype.kind == "f") for a in given)
+            out = getattr(ours, name)(x, y)
+            expected = getattr(lib(), name)(*map(lib().from_numpy, given))
+            assert out.shape == tuple(expected.shape) and str(out.dtype)[6:] == str(expected.dtype)[6:]
+            np.testing.assert_allclose(out.detach().numpy(), expected.numpy(), rtol=2e-6)

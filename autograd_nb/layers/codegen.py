@@ -21,7 +21,7 @@ from types import FunctionType
 
 from numpy import add, asarray, dtype, ndarray
 
-from ..arrays.numpy_backend import CONSTANTS, LARGE, SHORT, constant, in_wide_rows
+from ..arrays.numpy_backend import CONSTANTS, ROWS, SHORT, constant, in_wide_rows
 from ..graph.apply import apply, unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
@@ -75,7 +75,7 @@ package               |    if {bare}: return kernel({given})
 floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8:
 floating              |        if a0.dtype not in PARTS: {general}
 arrays_out and not pair|    s0 = a0.ndim if no_record else a0.shape
-pair and arrays_out   |    if no_record: s0 = a0.ndim; repeats = s0 > 2
+pair and arrays_out   |    if no_record: s0 = a0.ndim; repeats = s0 > 2 or s0 > a1.ndim == 1
 pair and arrays_out   |    else:
 pair and arrays_out   |        s0 = a0.shape; s1 = s0 if c is float or c is int else a1.shape
 pair and arrays_out   |        repeats = s0 != s1
@@ -287,7 +287,7 @@ def _computed(arrays):
     "The kernel's call for arrays with dimensions."
     if len(arrays) != 2: return f'kernel({", ".join(arrays)})'
     k = 'a0.shape[-1]'
-    short = f'repeats and 1 < {k} <= {SHORT} and a0.size * a1.size >= {LARGE} * {k}'
+    short = f'repeats and 1 < {k} <= {SHORT} and a0.size * a1.size >= {ROWS} * {k} ** 2'
     return f'(in_wide_rows(kernel, a0, a1) if {short} else kernel(a0, a1))'
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409

@@ -13,9 +13,9 @@ from numpy import ndarray
 
 from ..arrays.numpy_backend import storage_of
 from ..graph.errors import stale_error
+from ..graph.node import BOUND
 from ..graph.op import Definition
 from ..graph.modes import LAYERS, LOCAL, NoWrites, add_field, next_sequence_number
-from .edges import behind_views, parts_of
 from .source_lines import caller, locate
 
 # %% ../../nbs/layers/03_versions.ipynb #8ed0a422
@@ -180,16 +180,10 @@ def announce(*arrays):
         for a in arrays: guard(a)
 
 # %% ../../nbs/layers/03_versions.ipynb #7996bc1d
-def _is_behind_view(node, field):
-    "Whether PyTorch has saved a view of what `node` saved in `field`."
-    parts = parts_of(node)
-    if parts is None or field not in node.op.params: return False
-    return node.op.params.index(field) in behind_views(parts)
-
 def _has_moved(node, field):
     "The tensor that `node` saved in `field`, if it was given other memory since; or None."
-    link = node.links.get(field)
-    if link not in node.positions or _is_behind_view(node, field): return None
+    link, is_behind_view = node.links.get(field), BOUND.get('is_behind_view')
+    if link not in node.positions or is_behind_view and is_behind_view(node, field): return None
     edge = node.edges()[node.positions.index(link)]
     known = None if edge is None else JOURNAL.by_edge.get(edge)
     return None if known is None else known()

@@ -16,4 +16,5 @@ from .families import *  # noqa: F403
 from .transform import _InverseTransform  # noqa: F401
 
 # %% ../../../nbs/distributions/04_transforms.ipynb #tr010002
-__all__ = [name for name in dir() if not name.startswith('_')]
+_HELPERS = 'EULER Halved Parameterless clipped_sigmoid transformed_expand'.split()
+__all__ = [name for name in dir() if not name.startswith('_') and name not in _HELPERS]

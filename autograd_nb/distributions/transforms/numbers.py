@@ -33,6 +33,7 @@ class ExpTransform(Parameterless):
     def log_abs_det_jacobian(self, x, y): return x
 
 def clipped_sigmoid(x):
+    "The sigmoid, kept off 0 and 1."
     f = finfo(x.dtype)
     return x.sigmoid().clamp(min=f.tiny, max=1.0 - f.eps)
 

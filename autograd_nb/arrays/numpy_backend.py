@@ -331,7 +331,7 @@ def _beside_one_row(function, full, row, first):
     "`function` of all rows of an array and of one row, which comes `first` or not."
     k, many = row.size, 1 << (WIDE // row.size).bit_length()  # counts of rows are often even
     even, flat = full.size // (many * k) * many * k, full.reshape(-1)
-    of = (lambda x, r: function(r, x)) if first else function
+    of = (lambda x, r, **given: function(r, x, **given)) if first else function
     wide = np.empty((many, k), row.dtype)
     wide[:] = row.reshape(-1)
     most, wide = flat[:even].reshape(-1, many * k), wide.reshape(-1)
@@ -339,8 +339,9 @@ def _beside_one_row(function, full, row, first):
     rest = of(flat[even:].reshape(-1, k), row.reshape(-1)).reshape(-1)
     out = np.empty(flat.size, rest.dtype)
     out[even:] = rest
-    if function.__class__ is not np.ufunc: out[:even] = of(most, wide).reshape(-1)
-    else: function(*((wide, most) if first else (most, wide)), out=out[:even].reshape(most.shape))
+    first_part = out[:even].reshape(most.shape)
+    if function.__class__ is np.ufunc: of(most, wide, out=first_part)
+    else: first_part[...] = of(most, wide)
     return out.reshape(full.shape)
 
 # %% ../../nbs/arrays/02_numpy.ipynb #e2541a8f

@@ -15,8 +15,9 @@ from . import constraints
 from .distribution import Distribution, broadcast_all, clamp_probs
 from .families import Categorical, Cauchy, _Binary, _Tries
 from autograd_nb.distributions.transforms import (
-    ExpTransform, SigmoidTransform, TransformedDistribution, Halved, transformed_expand
+    ExpTransform, SigmoidTransform, TransformedDistribution
 )
+from .transforms.families import _Halved, _transformed_expand
 from ..functions import broadcast_tensors
 from ..graph.modes import no_grad
 from ..functions.random_numbers import binomial
@@ -245,7 +246,7 @@ class _Relaxed(TransformedDistribution):
         property(lambda self: self.base_dist.logits),
     )
 
-@transformed_expand
+@_transformed_expand
 class RelaxedBernoulli(_Relaxed):
     "A soft yes or no between 0 and 1."
 
@@ -261,7 +262,7 @@ class RelaxedBernoulli(_Relaxed):
             validate_args=validate_args,
         )
 
-@transformed_expand
+@_transformed_expand
 class RelaxedOneHotCategorical(_Relaxed):
     "A soft choice: positive numbers that sum to one."
 
@@ -333,8 +334,8 @@ class _BinomialFacts:
 take_topics(Binomial, (_BinomialFacts,))
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #56f09138
-@transformed_expand
-class HalfCauchy(Halved):
+@_transformed_expand
+class HalfCauchy(_Halved):
     "|x| for Cauchy-distributed x around 0."
 
     def __init__(self, scale, validate_args=None):

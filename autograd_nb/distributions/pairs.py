@@ -9,6 +9,8 @@ __all__ = []
 import math
 from itertools import product
 
+from numpy import euler_gamma
+
 from ..creation import full_like
 from autograd_nb.distributions.families import (
     Bernoulli, Cauchy, Exponential, Laplace, MultivariateNormal, Normal, Poisson, Uniform
@@ -19,7 +21,7 @@ from .kl import kl_divergence, register_kl
 from .matrices import LowRankMultivariateNormal
 from .mixtures import Binomial
 from .shapes import ContinuousBernoulli, Pareto
-from .transforms import Gumbel, EULER
+from .transforms import Gumbel
 
 # %% ../../nbs/distributions/11_pairs.ipynb #81c623b8
 def _mean_log(p):
@@ -27,7 +29,7 @@ def _mean_log(p):
     if isinstance(p, Beta):
         return p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
     if isinstance(p, Gamma): return p.concentration.digamma() - p.rate.log()
-    if isinstance(p, Exponential): return -EULER - p.rate.log()
+    if isinstance(p, Exponential): return -euler_gamma - p.rate.log()
     if isinstance(p, Pareto): return p.scale.log() + p.alpha.reciprocal()
     return _uniform_log(p.low, p.high)
 

@@ -9,6 +9,8 @@ __all__ = ['Pareto', 'Weibull', 'Kumaraswamy', 'InverseGamma', 'GeneralizedParet
 # %% ../../nbs/distributions/08_shapes.ipynb #7fc974ec
 import math
 
+from numpy import euler_gamma
+
 from ..arrays.dtypes import finfo, float64
 from ..arrays.topics import take_topics
 from ..creation import full_like, ones_like, rand, zeros, zeros_like
@@ -19,7 +21,7 @@ from autograd_nb.distributions.distribution import (
 from .families import Exponential, Uniform, _Binary, _Tries, _shape_of
 from .gamma import Gamma
 from autograd_nb.distributions.transforms import (
-    AffineTransform, ExpTransform, PowerTransform, TransformedDistribution, EULER
+    AffineTransform, ExpTransform, PowerTransform, TransformedDistribution
 )
 from ..functions import where
 from ..graph.modes import no_grad
@@ -119,7 +121,7 @@ class Weibull(_Made):
 
     def entropy(self):
         return (
-            EULER * (1 - self.concentration_reciprocal)
+            euler_gamma * (1 - self.concentration_reciprocal)
             + (self.scale * self.concentration_reciprocal).log()
             + 1
         )
@@ -173,7 +175,7 @@ class _KumaraswamyFacts:
         a, b = self.concentration1, self.concentration0
         return (
             (1 - b.reciprocal())
-            + (1 - a.reciprocal()) * ((b + 1).digamma() + EULER)
+            + (1 - a.reciprocal()) * ((b + 1).digamma() + euler_gamma)
             - a.log()
             - b.log()
         )

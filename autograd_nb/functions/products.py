@@ -155,8 +155,8 @@ def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
     if old: return reordered(addbmm, input, batch1, batch2, *old, beta=beta, alpha=alpha, out=out)
     F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, batch1)
-    fit = batch1.shape[:1] + batch1.shape[2:] == batch2.shape[:2]
-    if short_on_host(batch1) and fit and len(batch1):  # each sum is rounded
+    shape = batch1.shape
+    if short_on_host(batch1) and shape[:1] + shape[2:] == batch2.shape[:2] and len(batch1):
         for k, (x, y) in enumerate(zip(batch1, batch2)):
             input = F.addmm(input, x, y, beta=1 if k else beta, alpha=alpha)
         return into(out, input)

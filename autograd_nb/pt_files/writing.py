@@ -25,7 +25,7 @@ from ..graph.node import TensorBase
 from ..layers.conjugate_views import PLAIN, bits_of
 from ..nn.parameter import Parameter, is_lazy
 from .building import FACTORIES, STORAGES
-from .machine import is_safe
+from .machine import full_name, is_safe
 from .reading import LOADING, MAGIC, VERSION
 from ..tensor import device as Device
 from ..tensor.copying import warn_if_has_hooks
@@ -220,8 +220,7 @@ def _named(w, x):
     try: found = reduce(getattr, x.__qualname__.split('.'), sys.modules[x.__module__])
     except (AttributeError, KeyError): found = None
     if found is not x:
-        where = f'{x.__module__}.{x.__qualname__}'
-        raise NoData(f"Can't pickle {x!r}: it's not found as {where}")
+        raise NoData(f"Can't pickle {x!r}: it's not found as {full_name(x)}")
     w.name(x.__module__, x.__qualname__)
 
 def _object_of(w, x):

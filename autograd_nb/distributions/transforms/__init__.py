@@ -16,5 +16,4 @@ from .families import *  # noqa: F403
 from .transform import _InverseTransform  # noqa: F401
 
 # %% ../../../nbs/distributions/04_transforms.ipynb #tr010002
-_HELPERS = 'EULER Halved Parameterless clipped_sigmoid transformed_expand'.split()
-__all__ = [name for name in dir() if not name.startswith('_') and name not in _HELPERS]
+__all__ = [name for name in dir() if not name.startswith('_')]

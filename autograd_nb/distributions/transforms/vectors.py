@@ -13,14 +13,14 @@ from ...arrays.dtypes import finfo
 from ...creation import eye
 from .. import constraints
 from ..distribution import tril_matrix_to_vec, vec_to_tril_matrix
-from .numbers import clipped_sigmoid
-from .transform import Parameterless, Transform
+from .numbers import _clipped_sigmoid
+from .transform import Transform, _Simple
 from ...functions import Size
 from ...linalg import cholesky
 from ...nn.functional import logsigmoid, pad, softplus
 
 # %% ../../../nbs/distributions/transforms/04_vectors.ipynb #tr040001
-class _OfVectors(Parameterless):
+class _OfVectors(_Simple):
     "A transform of vectors or matrices that changes their size by `extra` entries."
 
     extra, sign = 0, property(Transform.sign.fget)
@@ -57,7 +57,7 @@ class StickBreakingTransform(_OfVectors):
     def _pieces(x): return (x.shape[-1] + 1 - x.new_ones(x.shape[-1]).cumsum(-1)).log()
 
     def _call(self, x):
-        z = clipped_sigmoid(x - self._pieces(x))
+        z = _clipped_sigmoid(x - self._pieces(x))
         return pad(z, [0, 1], value=1) * pad((1 - z).cumprod(-1), [1, 0], value=1)
 
     def _inverse(self, y):

@@ -135,6 +135,12 @@ def test_sums_of_sixteen_bits_on_the_device(device):
 CASES = [pytest.param(Case(op, k, sample), id=f"{op.name}-{k}") for op in REGISTRY.values() for k, sample in enumerate(op.samples) if op.name != "moved"]
 
 
+def test_numbers_of_numpy_are_the_same_for_kernels_of_the_device(device):
+    numbers = {name: value for name, value in vars(np).items() if isinstance(value, float)}
+    assert {"pi", "e", "inf", "nan", "euler_gamma"} <= set(numbers)
+    assert {name: getattr(backend.device_xp, name) for name in numbers} == numbers
+
+
 @pytest.mark.parametrize("create_graph", [False, True], ids=["plain", "recorded"])
 @pytest.mark.parametrize("case", CASES)
 def test_operation(case, create_graph, device):

@@ -184,7 +184,8 @@ class DeviceNamespace:
                 getattr(lib, name),
                 **{m: kinds[m](f) if isinstance(f, str) else f for m, f in _METHODS[name].items()},
             )
-        if isinstance(of_numpy, type) or name in _HOST: return of_numpy
+        # classes, numbers such as pi, and what only looks at shapes and dtypes
+        if isinstance(of_numpy, (type, float)) or name in _HOST: return of_numpy
         if isinstance(of_numpy, np.ufunc):
             return Ufunc(getattr(lib, name)) if hasattr(lib, name) else _missing(name)
         return getattr(lib, name) if hasattr(lib, name) else _missing(name)
@@ -341,7 +342,7 @@ class Factorisations:
         with self.errstate(linalg='raise'): return self.unchecked(a, b)
 
 _HOST = frozenset(
-    'dtype result_type promote_types finfo iinfo nan inf pi e newaxis broadcast_shapes ndindex'
+    'dtype result_type promote_types finfo iinfo newaxis broadcast_shapes ndindex'
     ' can_cast shape ndim size isscalar generic'.split()
 )
 

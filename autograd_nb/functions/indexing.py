@@ -414,7 +414,10 @@ def _basic_first(index):
         if i is Ellipsis: then.append(i)
         elif i.__class__ not in _NUMBERS: then.append(slice(None))
         work = work or i is None or i.__class__ in _NUMBERS
-        work = work or i.__class__ is slice and i != slice(None)
+        work = work or i.__class__ is slice and i != _FULL
+    # what lies behind the last array is taken anyway; only `...` counts from there
+    if not builtins.any([i is Ellipsis for i in then]):
+        while then[-1].__class__ is slice: then.pop()
     return (tuple(first) if work else None), tuple(then)
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #683b664c

@@ -1,0 +1,53 @@
+"""Indices that mix tensors, lists, slices, integers, None and `...`, drawn at random, on tensors that lie in memory in any order: what is read, its strides, its node and its gradient are PyTorch's."""
+
+import math
+import random
+
+import pytest
+
+import autograd_nb
+
+pytorch = pytest.importorskip("torch")
+
+
+def entry(rng, places):
+    "The source of one entry of an index that reads so many places at a time."
+    kind = rng.choice(["number", "tensor", "tensor", "list", "slice", "slice", "all", "new"])
+    row = str([rng.choice([0, -1]) for _ in range(places)])
+    if kind == "slice":
+        return rng.choice(["slice(0, 2)", "slice(0, None, 2)", "slice(1, 1)"])
+    return dict(number="0", tensor=f"torch.tensor({row})", list=row, all="slice(None)", new="None, slice(None)")[kind]
+
+
+def draw(seed):
+    "The shape of a tensor, the order of its dimensions, and an index for it."
+    rng = random.Random(seed)
+    shape = [rng.choice([1, 2, 3, 4]) for _ in range(rng.choice([1, 2, 3, 4]))]
+    order = rng.sample(range(len(shape)), len(shape)) if rng.random() < 0.4 else list(range(len(shape)))
+    places = rng.choice([1, 2, 3])
+    entries = [entry(rng, places) for _ in shape]
+    if rng.random() < 0.3:
+        del entries[rng.randrange(1, len(entries) + 1) :]
+    if rng.random() < 0.4:
+        entries.insert(rng.randrange(len(entries) + 1), "...")
+    return shape, order, f"({', '.join(entries)},)"
+
+
+def read(torch, shape, order, index):
+    x = torch.arange(float(math.prod(shape))).reshape(shape).permute(order).requires_grad_()
+    try:
+        y = x[eval(index, dict(torch=torch))]
+    except IndexError as error:
+        return str(error).split("\n")[0]
+    steps = [step for step, places in zip(y.stride(), y.shape, strict=True) if places > 1 and y.numel()]
+    found = tuple(y.shape), steps, y.tolist(), y.grad_fn.name() if y.grad_fn else None
+    if y.numel():
+        y.sum().backward()
+    return *found, None if x.grad is None else x.grad.tolist()
+
+
+@pytest.mark.parametrize("first", range(0, 600, 100))
+def test_as_in_pytorch(first):
+    for seed in range(first, first + 100):
+        drawn = draw(seed)
+        assert read(autograd_nb, *drawn) == read(pytorch, *drawn), drawn

@@ -265,6 +265,13 @@ def test_hard_places_of_functions_of_two_numbers(name):
     compare(name, {}, [x, y], 1e-9, 1e-12, order=1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["remainder", "fmod"])
+def test_slopes_of_remainders_where_the_quotient_rounds_to_a_whole_number(name, dtype):
+    x, y = (a.ravel() for a in np.meshgrid(np.array([-2, -1, -0.5, 0.5, 1, 2], dtype), np.array([-INF, -0.9, -0.1, 0.1, 0.3, 0.7, INF], dtype)))
+    compare(name, {}, [x, y], 1e-6, 1e-6, order=2)
+
+
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum", "atan2", "pow_tensor"])
 def test_infinities_and_nan_in_functions_of_two_numbers(name):
     x, y = (a.ravel() for a in np.meshgrid([-INF, -1.0, 0.0, 2.0, INF, NAN], [-INF, -1.0, 0.0, 2.0, INF, NAN]))

@@ -11,7 +11,6 @@ import numpy as np
 from ...arrays.numpy_backend import xp
 from ...graph.op import N
 from .declaring import away, binary
-from .sizes import floor, trunc
 from .zeros import zeros_for
 
 # %% ../../../nbs/ops/pointwise/15_remainders.ipynb #089f1d54
@@ -59,7 +58,7 @@ def remainder(x, y):
     "`x` modulo `y`, with the sign of `y`."
     return xp.remainder(x, divisor(y, x))
 
-remainder.vjp(x=lambda g: g, y=lambda g, x, y: -g * floor(x / y))
+remainder.vjp(x=lambda g: g, y=lambda g, x, y: -g * rounded_quotient(x, y))
 
 @binary(node='FmodBackward1', number_node='FmodBackward0', **WHOLE_QUOTIENT,
     forms='function method method_')
@@ -67,4 +66,4 @@ def fmod(x, y):
     "The remainder of `x / y`, with the sign of `x`."
     return xp.fmod(x, divisor(y, x))
 
-fmod.vjp(x=lambda g: g, y=lambda g, x, y: -g * trunc(x / y))
+fmod.vjp(x=lambda g: g, y=lambda g, x, y: -g * rounded_quotient(x, y, mode='trunc'))

@@ -942,6 +942,20 @@ def test_remainders_have_the_bits_of_array_code(name, divisor):
     np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[expected == 0]))
 
 
+def test_running_totals_in_double_precision(monkeypatch):
+    asked, draw = [], np.random.default_rng(0)
+    run = thread_pool.thread_pool.run
+    monkeypatch.setattr(rows.thread_pool, "run", lambda loop, *more: asked.append(loop.__name__) or run(loop, *more))
+    for shape, dim in (((90, 50), 0), ((90, 50), 1), ((4500,), 0), ((3, 30, 50), 1)):
+        x, g = draw.standard_normal((2, *shape))
+        for name in ("cumsum", "cumprod"):
+            out = compiled.definition(name)(x, dim=dim)
+            np.testing.assert_array_equal(quick(name)(x, dim=dim), out)
+            given = (x, out) if name == "cumprod" else ()
+            np.testing.assert_allclose(REGISTRY[name].rules[0].fast_rule(g, *given, dim=dim), REGISTRY[name].rules[0].function(g, *given, dim=dim), rtol=1e-9, atol=1e-12)
+    assert len(asked) >= 16
+
+
 @pytest.mark.parametrize("shape", [(50, 90), (5, 60, 20), (4500, 1)], ids=str)
 @pytest.mark.parametrize("name, statics", [("cumsum", {}), ("cumprod", {}), ("running_place", dict(better="max")), ("running_place", dict(better="min"))], ids=str)
 def test_running_totals_have_the_bits_of_array_code(name, statics, shape):

@@ -909,8 +909,9 @@ WIDE = {  # long doubles
 def test_functions_in_double_precision_take_vectors_or_a_loop(name, monkeypatch):
     op = formulas.REGISTRY[name]
     x = np.concatenate([4 * np.random.default_rng(0).standard_normal(5000), [np.nan, np.inf, 0.0, -0.0, -700.0, 800.0, 1e-300, 36.5]])
-    monkeypatch.setattr(numpy_backend.xp, "logaddexp", None, raising=False)  # which NumPy takes number by number
-    for some in (x, x[:7], x[-30:], x[:5000].reshape(50, 100)[:, ::2]):
+    for some in (x[:7], x[-30:], x, x[:5000].reshape(50, 100)[:, ::2]):
+        if some.size > 1000:  # which NumPy takes number by number
+            monkeypatch.setattr(numpy_backend.xp, "logaddexp", None, raising=False)
         found, expected = op.kernel(some, **op.statics), WIDE[name](some.astype(np.longdouble))
         np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-15, atol=0)
     if name == "erf":

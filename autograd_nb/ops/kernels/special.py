@@ -49,6 +49,7 @@ def lgamma(x): return each(loops().lgamma, x) if takes(x) else lgamma_plain(x)
 @fast_kernel('digamma', any_layout=True)
 def digamma(x): return each(loops().digamma, x) if takes(x) else digamma_plain(x)
 
+# %% ../../../nbs/ops/kernels/14_special.ipynb #8e3acaf0
 erfc_plain, erfinv_plain = definition('erfc'), definition('erfinv')
 erf_plain = KERNELS.erf_double
 

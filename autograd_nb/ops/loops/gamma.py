@@ -40,6 +40,7 @@ def digamma_of(x):
 def digamma(lo, hi, x, out):
     for i in range(lo, hi): out[i] = digamma_of(np.float64(x[i]))
 
+# %% ../../../nbs/ops/loops/15_gamma.ipynb #3c882072
 @njit(**WIDE_PART)
 def inverse_power(a, s):
     "`a ** -s`, for the first whole numbers by products."

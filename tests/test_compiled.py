@@ -1,9 +1,11 @@
 """Compiled loops give what the definitions beside them give: on large arrays of many shapes, at the places where formulas break, in whole training steps, from several threads."""
 
+import math
 import os
 import subprocess
 import sys
 import threading
+import timeit
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autograd_nb as torch
-from autograd_nb.arrays import random
+from autograd_nb.arrays import numpy_backend, random
 from autograd_nb.graph.op import REGISTRY
 from autograd_nb.ops import compiled, thread_pool
 from autograd_nb.ops.kernels import formulas
@@ -895,6 +897,38 @@ def test_functions_in_double_precision_stay_array_code(name):
     assert not kernel.made
 
 
+WIDE = {  # long doubles
+    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-abs(x))),
+    "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-abs(x))),
+    "mish": lambda x: x * np.tanh(WIDE["softplus"](x)),
+    "erf": lambda x: np.array([math.erf(v) for v in x.reshape(-1)]).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_functions_in_double_precision_take_vectors_or_a_loop(name, monkeypatch):
+    op = formulas.REGISTRY[name]
+    x = np.concatenate([4 * np.random.default_rng(0).standard_normal(5000), [np.nan, np.inf, 0.0, -0.0, -700.0, 800.0, 1e-300, 36.5]])
+    for some in (x[:7], x[-30:], x, x[:5000].reshape(50, 100)[:, ::2]):
+        if some.size > 1000:  # which NumPy takes number by number
+            monkeypatch.setattr(numpy_backend.xp, "logaddexp", None, raising=False)
+        found, expected = op.kernel(some, **op.statics), WIDE[name](some.astype(np.longdouble))
+        np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-15, atol=0)
+    if name == "erf":
+        np.testing.assert_array_equal(op.kernel(x), WIDE[name](x))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 7, 30])
+def test_derivatives_of_digamma_take_as_many_terms_as_they_need(order):
+    x = np.random.default_rng(0).uniform(0.01, 30, 5000)
+    polygamma, digamma = (formulas.REGISTRY[name].kernel for name in ("polygamma", "digamma"))
+    np.testing.assert_allclose(polygamma(x, order=order), compiled.definition("polygamma")(x, order=order), rtol=1e-13)
+    if order > 7:
+        return
+    times = [min(timeit.repeat(call, number=1, repeat=9)) for call in (lambda: digamma(x), lambda: polygamma(x, order=order))]
+    assert times[1] < 5 * times[0]
+
+
 @pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide"])
 @pytest.mark.parametrize("divisor", [1.5, -0.1, 1e-30, 0.0, np.inf, None], ids=str)
 def test_remainders_have_the_bits_of_array_code(name, divisor):
@@ -907,6 +941,20 @@ def test_remainders_have_the_bits_of_array_code(name, divisor):
         found, expected = quick(name)(x, y), compiled.definition(name)(x, y)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_running_totals_in_double_precision(monkeypatch):
+    asked, draw = [], np.random.default_rng(0)
+    run = thread_pool.thread_pool.run
+    monkeypatch.setattr(rows.thread_pool, "run", lambda loop, *more: asked.append(loop.__name__) or run(loop, *more))
+    for shape, dim in (((90, 50), 0), ((90, 50), 1), ((4500,), 0), ((3, 30, 50), 1)):
+        x, g = draw.standard_normal((2, *shape))
+        for name in ("cumsum", "cumprod"):
+            out = compiled.definition(name)(x, dim=dim)
+            np.testing.assert_array_equal(quick(name)(x, dim=dim), out)
+            given = (x, out) if name == "cumprod" else ()
+            np.testing.assert_allclose(REGISTRY[name].rules[0].fast_rule(g, *given, dim=dim), REGISTRY[name].rules[0].function(g, *given, dim=dim), rtol=1e-9, atol=1e-12)
+    assert len(asked) >= 16
 
 
 @pytest.mark.parametrize("shape", [(50, 90), (5, 60, 20), (4500, 1)], ids=str)

@@ -37,14 +37,14 @@ ROWS = 32
 F32 = np.dtype(np.float32)
 _asked = count()
 
-def fits(*arrays, least=SMALL):
-    """Whether all are contiguous arrays of single precision, the first of them with `least` numbers
+def fits(*arrays, least=SMALL, dtype=F32):
+    """Whether all are contiguous arrays of this precision, the first of them with `least` numbers
     or more. (Nothing else decides: what an operation returns, to the bit, must not depend on what
     was computed before.)
     """
     if not Switch.on or arrays[0].size < least: return False
     for a in arrays:
-        if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.flags.c_contiguous:
+        if a.__class__ is not np.ndarray or a.dtype is not dtype or not a.flags.c_contiguous:
             return False
     return True
 

@@ -60,18 +60,18 @@ def parted(shape, dim):
 def in_order(a):
     return a if a.__class__ is not np.ndarray or a.flags.c_contiguous else np.ascontiguousarray(a)
 
-def along(name, dim, *arrays, more=()):
-    """What the loop `name` gives for arrays of one shape along dimension `dim`: the one over rows,
-    or the one across what lies between. None if there is none for them.
+def along(name, dim, *arrays, more=(), dtype=F32):
+    """What the loop `name` gives for arrays of one shape, and of this precision, along dimension
+    `dim`: the one over rows, or the one across what lies between. None if there is none for them.
     """
     if arrays[0].size < ROWS: return None
-    if not fits(*arrays, least=ROWS):
+    if not fits(*arrays, least=ROWS, dtype=dtype):
         arrays = [in_order(a) for a in arrays]
-        if not fits(*arrays, least=ROWS): return None
+        if not fits(*arrays, least=ROWS, dtype=dtype): return None
     full = arrays[0].shape
     shape = parted(full, dim)
     if shape is None: return None
-    out = np.empty(full, F32)
+    out = np.empty(full, dtype)
     if shape[2] == 1: loop, shape = getattr(loops(), name), shape[:2]
     else: loop, more = getattr(loops(), name + '_across'), ()
     rows = out

@@ -11,7 +11,8 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'limited', 'hardtanh', 'hardsigmoid', 'ha
 from ...arrays.numpy_backend import xp
 from ...graph.op import N, op
 from autograd_nb.ops.pointwise import (
-    binary, elu, exp, leaky_relu, sigmoid, softplus, tanh, unary, where, zeros_for
+    binary, elu, exp, leaky_relu, log_one_plus_exp, sigmoid, softplus, tanh, unary, where,
+    zeros_for
 )
 from ..reduce import dims_of
 from ..shape import cat, narrow, shift
@@ -50,7 +51,7 @@ def hardswish(x):
 
 hardswish.vjp(x=lambda g, x: where(0.0, where(g, g * (x * (1 / 3) + 0.5), x >= 3), x <= -3))
 
-def _mish(x): return x * xp.tanh(xp.logaddexp(x, x.dtype.type(0))).astype(x.dtype)
+def _mish(x): return x * xp.tanh(log_one_plus_exp(x)).astype(x.dtype)
 
 def mish_rule(g, x):
     t = tanh(softplus(x))

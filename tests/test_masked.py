@@ -196,3 +196,15 @@ def test_other_operators():
     for call in (lambda t: t.tensor([2.0, 4.0]).__rdiv__(8), lambda t: t.tensor([1, 2]).__rlshift__(3), lambda t: t.tensor([1, 2]).__rrshift__(8), lambda t: 3 << t.tensor([1, 2]), lambda t: t.tensor([3, 2]).__div__(2), lambda t: t.tensor([1.0]).__delitem__(0)):
         agree(call)
     assert t.tensor([1]).__nonzero__() is True and t.tensor(3.7).__long__() == 3 and t.get_device(t.ones(1)) == -1
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (1, 1, 1), (1, 4), (3, 3), (4, 1), (2,)])
+def test_values_assigned_at_a_mask_may_have_leading_dimensions_of_one(shape):
+    "What does not fit has PyTorch's words, not NumPy's."
+
+    def assigned(lib):
+        x = lib.zeros(2, 3)
+        x[lib.tensor([[True, False, True], [False, True, True]])] = lib.ones(shape)
+        return x
+
+    agree(assigned, shape)

@@ -118,7 +118,7 @@ class StraightPut:
                 if not _write_own(array, places, value): return False
             elif basic: array[places] = value
             elif not _write_at(array, index, places, value): return False
-        except (IndexError, ValueError, OverflowError):
+        except (IndexError, ValueError, OverflowError, TypeError):
             return False  # nothing was written
         meta = self._meta
         name = 'copy_' if basic else 'index_put_'

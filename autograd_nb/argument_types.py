@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'OF_C', 'NUMPY_NAMES', 'SCALES', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES',
            'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED', 'UNASKED', 'HELPERS',
-           'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'Told', 'is_due',
-           'user_level', 'warn', 'warn_once', 'todays', 'reordered', 'numbers_first', 'refused_inside', 'explanation',
-           'Ask', 'explained', 'explain_functions', 'explain_methods', 'answerable', 'explainable']
+           'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'number_to_fill', 'mismatch', 'refused', 'in_order',
+           'Told', 'is_due', 'user_level', 'warn', 'warn_once', 'todays', 'reordered', 'numbers_first',
+           'refused_inside', 'explanation', 'Ask', 'explained', 'explain_functions', 'explain_methods', 'answerable',
+           'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
 import functools
@@ -21,6 +22,7 @@ import numpy as np
 from .arrays.cupy_backend import DeviceGenerator
 from .arrays.dtypes import dtype as Dtype
 from .arrays.random import Generator
+from .graph.errors import argument_error
 from .graph.node import BOUND, TensorBase, bind, tensor_like
 from .graph.op import REGISTRY
 from .layers.arguments import ABSENT
@@ -77,6 +79,18 @@ OF_C = {
     'Generator': 'torch._C.Generator',
     **{name: f'torch.{name}' for name in ('device', 'dtype', 'layout', 'memory_format')},
 }
+
+def number_to_fill(name, value):
+    """The number that a function fills a new tensor with, also out of a tensor without dimensions.
+    Raises TypeError if it is none.
+    """
+    if value.__class__ is float or value.__class__ is int: return value
+    held = isinstance(value, TensorBase)
+    if held and not value._array.ndim and not value.requires_grad: return value.item()
+    if held or not FITS['Number'](value):
+        got = type_name(value) + '. Take the number out, with .item().' * held
+        raise argument_error(name, 'fill_value', 'Number', got, 2)
+    return value
 
 def _fits(name, parameter, value, place):
     "Whether a value may be given for a parameter of the function called `name`."

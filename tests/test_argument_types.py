@@ -126,6 +126,35 @@ def test_words(call):
     assert str(errors[1]).startswith(str(errors[0]).split("\n")[0][:60])
 
 
+FILLS = ["'1'", "[1]", "None", "torch.ones(2)", "torch.tensor(3)", "torch.tensor(3.0, requires_grad=True)", "np.float64(2)", "True", "1j"]
+
+
+@pytest.mark.parametrize("call", ["torch.full((2,), {})", "torch.ones(2).new_full((2,), {})"])
+@pytest.mark.parametrize("fill", FILLS)
+def test_what_fills_a_new_tensor(call, fill):
+    import torch
+
+    def made(library):
+        try:
+            return eval(call.format(fill), dict(torch=library, np=np)).tolist()
+        except (TypeError, RuntimeError) as error:
+            return type(error), str(error).split(". Take")[0].split("\n")[0]
+
+    assert made(ours) == made(torch)
+
+
+@pytest.mark.parametrize("make", ["tensor", "as_tensor", "asarray", "from_numpy", "FloatTensor"])
+def test_arrays_that_run_backwards_are_refused(make):
+    import torch
+
+    told = []
+    for library in (torch, ours):
+        with pytest.raises(ValueError, match="At least one stride in the given numpy array is negative") as error:
+            getattr(library, make)(np.arange(4.0, dtype="f4")[::-1])
+        told.append(str(error.value).split("\n")[0].strip())
+    assert told[0] == told[1]
+
+
 def test_errors_inside_are_not_disguised():
     "What fails for another reason says so."
     from autograd_nb.argument_types import explained

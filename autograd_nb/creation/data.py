@@ -6,7 +6,6 @@
 __all__ = ['tensor', 'as_tensor', 'asarray', 'from_numpy', 'from_dlpack', 'scalar_tensor']
 
 # %% ../../nbs/tensor/creation/03_data.ipynb #6a54c5ed
-import builtins
 import warnings
 import numpy as np
 
@@ -14,7 +13,7 @@ from .. import functions
 from ..argument_types import ABSENT, Ask, warn_once
 from ..arrays.cupy_backend import Device, is_on_device
 from ..arrays.dtypes import TYPE_NAMES, from_numpy_dtype, get_default_dtype
-from .numbers import BUFFERS, FOREIGN_ORDER, array_of
+from .numbers import BUFFERS, FOREIGN_ORDER, array_of, refuse_backwards
 from .steps import asked_to_make, finished, settled
 from ..graph.node import TensorBase, tensor_like
 from ..layers.replay import escapes
@@ -103,12 +102,7 @@ def from_numpy(array):
             ' want to copy the array to protect its data or make it writable before converting it'
             ' to a tensor. This type of warning will be suppressed for the rest of this program.'
         )
-    if builtins.any(s < 0 for s in array.strides):
-        raise ValueError(
-            'At least one stride in the given numpy array is negative, and tensors with negative'
-            ' strides are not currently supported. (You can probably work around this by making a'
-            ' copy of your array  with array.copy().)'
-        )
+    refuse_backwards(array)
     if array.dtype.byteorder not in '=|' and array.dtype != native:
         raise ValueError(FOREIGN_ORDER)
     return tensor_like(array.view(native) if array.dtype is not native else array)

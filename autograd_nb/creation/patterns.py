@@ -9,7 +9,7 @@ __all__ = ['zeros', 'ones', 'empty', 'AS_IT_LIES', 'zeros_like', 'ones_like', 'e
 # %% ../../nbs/tensor/creation/04_patterns.ipynb #2e1a27e5
 import numpy as np
 
-from ..argument_types import FITS, type_name
+from ..argument_types import number_to_fill
 from ..arrays.cupy_backend import device_xp
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, fitting, get_default_dtype, preserve_format, scalar_dtype
@@ -106,16 +106,7 @@ def full(
     """
     dtype, index = settled(dtype, device, out)
     if layout is not None: need_layout('full', layout)
-    usual = fill_value.__class__ in (float, int)
-    if not usual and isinstance(fill_value, TensorBase):
-        if fill_value._array.ndim or fill_value.requires_grad:
-            raise TypeError(
-                "full(): argument 'fill_value' (position 2) must be Number, not Tensor. Take the"
-                ' number out, with .item().'
-            )
-        fill_value = fill_value.item()
-    if not usual and not FITS['Number'](fill_value):
-        raise argument_error('full', 'fill_value', 'Number', type_name(fill_value), 2)
+    fill_value = number_to_fill('full', fill_value)
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
     if not isinstance(size, (tuple, list)):
         raise argument_error('full', 'size', 'tuple of ints', type(size).__name__, 1)

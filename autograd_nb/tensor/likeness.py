@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import number_to_fill
 from ..arrays.cupy_backend import is_on_device
 from ..graph.errors import argument_error
 from ..graph.modes import LOCAL
@@ -55,6 +56,7 @@ class NewTensors:
     def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False):
         if not isinstance(size, (tuple, list)):
             raise argument_error('new_full', 'size', 'tuple of ints', type(size).__name__, 1)
+        fill_value = number_to_fill('new_full', fill_value)
         return self._new(np.empty, (size,), dtype, requires_grad, device, fill_value)
 
 # %% ../../nbs/tensor/methods/15_likeness.ipynb #6bc519e5

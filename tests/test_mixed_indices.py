@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 
 import autograd_nb
@@ -51,3 +52,32 @@ def test_as_in_pytorch(first):
     for seed in range(first, first + 100):
         drawn = draw(seed)
         assert read(autograd_nb, *drawn) == read(pytorch, *drawn), drawn
+
+
+BYTES = [np.array([1, 0, 1, 1], np.uint8), list(np.array([1, 0, 1, 1], np.uint8)), np.array([1, 0], np.uint8)]
+
+
+@pytest.mark.parametrize("index", BYTES, ids=["array", "list", "too few"])
+def test_bytes_of_numpy_are_masks(index):
+    def read(torch):
+        with pytest.warns(UserWarning, match="uint8 is now deprecated"):
+            try:
+                return torch.arange(4.0)[index].tolist()
+            except IndexError as error:
+                return str(error).split("\n")[0]
+
+    assert read(autograd_nb) == read(pytorch)
+
+
+@pytest.mark.parametrize("number", [1j, 2 + 0j])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64"])
+def test_a_complex_number_at_a_mask(dtype, number):
+    def written(torch):
+        x = torch.ones(3, dtype=getattr(torch, dtype))
+        try:
+            x[torch.tensor([True, False, True])] = torch.tensor(number)
+        except RuntimeError as error:
+            return str(error).split("\n")[0]
+        return x.tolist()
+
+    assert written(autograd_nb) == written(pytorch)

@@ -78,10 +78,11 @@ def _tensor_entry(i):
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
         )
-    if a.dtype == np.uint8:
-        warnings.warn(_MASKS_OF_BYTES, UserWarning, stacklevel=5)
-        a = a.astype(bool)
-    return a, False
+    return (a if a.dtype != np.uint8 else _mask_of_bytes(a)), False
+
+def _mask_of_bytes(array):
+    warnings.warn(_MASKS_OF_BYTES, UserWarning, stacklevel=6)
+    return array.astype(bool)
 
 def _bare(v):
     if isinstance(v, (list, tuple)): return [_bare(w) for w in v]
@@ -99,6 +100,7 @@ def _sequence_entry(i):
         try: i = np.asarray(_bare(i))
         except ValueError: raise _ragged(i) from None
     elif i.dtype.kind not in 'biufc': from_numpy_dtype(i.dtype)  # which refuses it
+    if i.dtype == np.uint8: return _mask_of_bytes(i)
     if i.dtype.kind == 'f': return i.astype(np.int64)  # [0.5] is [0]
     if i.dtype.kind == 'U': raise TypeError("new(): invalid data type 'str'")
     if i.dtype.kind == 'c':

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import Device, fetch, is_on_device, to_device
+from ..arrays.dtypes import fitting
 from ..arrays.numpy_backend import CONSTANTS, address, is_array, spread, storage_of
 from ..functions import as_operand, cast
 from ..graph.errors import assigned_error
@@ -195,19 +196,16 @@ def _as_written(x, value):
 
 def _check_dtype(x, index, value):
     "Raise PyTorch's error if the dtype of `value` may not be written to such places of `x`."
-    if (
-        isinstance(value, TensorBase)
-        and value._array.dtype != x._array.dtype
-        and (
-            value._array.size != 1
-            or builtins.any(is_array(i) and not (i.dtype.kind == 'b' and i.ndim) for i in index)
-        )
-    ):
+    if not isinstance(value, TensorBase) or value._array.dtype == x._array.dtype: return
+    at_masks = builtins.all([i.dtype.kind == 'b' and i.ndim for i in index if is_array(i)])
+    if value._array.size != 1 or not at_masks:
         raise RuntimeError(
             'Index put requires the source and destination dtypes match, got'
             f' {F._type_name(x)} for the destination and {F._type_name(value)} for the'
             ' source.'
         )
+    # one number goes to `masked_fill_`, which does not drop an imaginary part
+    if is_array(value._array) and value.is_complex(): fitting(value.item(), x._array.dtype)
 
 def _is_of_bytes(index):
     "Whether a mask of bytes is the only tensor of an index."

@@ -84,7 +84,6 @@ def number_to_fill(name, value):
     """The number that a function fills a new tensor with, also out of a tensor without dimensions.
     Raises TypeError if it is none.
     """
-    if value.__class__ is float or value.__class__ is int: return value
     held = isinstance(value, TensorBase)
     if held and not value._array.ndim and not value.requires_grad: return value.item()
     if held or not FITS['Number'](value):

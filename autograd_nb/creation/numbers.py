@@ -121,7 +121,7 @@ def _inferred_dtype(array, typed):
     if typed: return FROM_NUMPY[array.dtype]
     return get_default_dtype().to_complex() if kind == 'c' else get_default_dtype()
 
-# %% ../../nbs/tensor/creation/02_numbers.ipynb #831c7625
+# %% ../../nbs/tensor/creation/02_numbers.ipynb #19eb7ae2
 _OF_ARRAYS = (
     'Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting'
     ' the list to a single numpy.ndarray with numpy.array() before converting to a tensor.'
@@ -143,6 +143,7 @@ def refuse_backwards(array):
             ' copy of your array  with array.copy().)'
         )
 
+# %% ../../nbs/tensor/creation/02_numbers.ipynb #831c7625
 def array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
     if data.__class__ is float and dtype is None:  # what programs on scalars give most

@@ -106,7 +106,7 @@ def full(
     """
     dtype, index = settled(dtype, device, out)
     if layout is not None: need_layout('full', layout)
-    fill_value = number_to_fill('full', fill_value)
+    if fill_value.__class__ not in (float, int): fill_value = number_to_fill('full', fill_value)
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
     if not isinstance(size, (tuple, list)):
         raise argument_error('full', 'size', 'tuple of ints', type(size).__name__, 1)

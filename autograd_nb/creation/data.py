@@ -13,7 +13,7 @@ from .. import functions
 from ..argument_types import ABSENT, Ask, warn_once
 from ..arrays.cupy_backend import Device, is_on_device
 from ..arrays.dtypes import TYPE_NAMES, from_numpy_dtype, get_default_dtype
-from .numbers import BUFFERS, FOREIGN_ORDER, array_of, refuse_backwards
+from .numbers import BUFFERS, array_of, refuse_foreign
 from .steps import asked_to_make, finished, settled
 from ..graph.node import TensorBase, tensor_like
 from ..layers.replay import escapes
@@ -102,9 +102,7 @@ def from_numpy(array):
             ' want to copy the array to protect its data or make it writable before converting it'
             ' to a tensor. This type of warning will be suppressed for the rest of this program.'
         )
-    refuse_backwards(array)
-    if array.dtype.byteorder not in '=|' and array.dtype != native:
-        raise ValueError(FOREIGN_ORDER)
+    refuse_foreign(array)
     return tensor_like(array.view(native) if array.dtype is not native else array)
 
 # %% ../../nbs/tensor/creation/03_data.ipynb #ddc3bd14

@@ -12,11 +12,10 @@ import numpy as np
 
 from ...arrays.numpy_backend import KERNELS, xp
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, in_rows, rule, value,
-    warmed
+    AVAILABLE, F32, F64, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, in_rows, rule,
+    value, warmed
 )
 from .rows import along, along_rows, around
-from .special import F64
 from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/17_running.ipynb #21ac4442

@@ -43,11 +43,11 @@ def digamma(lo, hi, x, out):
 # %% ../../../nbs/ops/loops/15_gamma.ipynb #3c882072
 @njit(**WIDE_PART)
 def inverse_power(a, s):
-    "`a ** -s`, for the first whole numbers by products."
-    if s > 8 or s != np.floor(s): return a**-s
-    inverse = power = 1 / a
-    for _ in range(1, int(s)): power *= inverse
-    return power
+    "`a ** -s`, for whole numbers from two to eight by products."
+    if not 2 <= s <= 8 or s != np.floor(s): return a**-s
+    inverse = root = 1 / a
+    for _ in range(1, int(s) // 2): root *= inverse
+    return root * root * (inverse if s % 2 else 1.0)
 
 @njit(**WIDE_PART)
 def zeta_of(s, a, coefficients):

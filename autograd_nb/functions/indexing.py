@@ -427,8 +427,24 @@ def _cuts(i, n):
     "Whether a slice leaves something out of `n` places, or turns them round."
     return i.start or i.step not in (None, 1) or i.stop is not None and not 0 <= n <= i.stop
 
+def _single_step(index, shape):
+    """A basic index of which one entry alone picks or cuts, as full slices and that entry; None for
+    any other, or if it does not fit.
+    """
+    if index[0] is Ellipsis: index = (*_ALL[: len(shape) - len(index) + 1], *index[1:])
+    end = len(index)
+    if index[0] != _FULL and end > 1 and index[1] != _FULL: return None
+    while end > 1 and index[end - 1] == _FULL: end -= 1
+    dim, last = end - 1, index[end - 1]
+    if len(index) > len(shape) or index[:dim].count(_FULL) != dim: return None
+    n = shape[dim]
+    fits = -n <= last < n if last.__class__ is int else last.__class__ is slice and _cuts(last, n)
+    return index[:end] if fits else None
+
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
+    single = _single_step(index, input._array.shape)
+    if single is not None: return _basic_index(input, index=single)
     if SWITCH.plain and getattr(input, '_viewed', None).__class__ is np.ndarray:
         out = _in_one_view(input, index)
         if out is not None: return out

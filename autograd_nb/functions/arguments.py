@@ -42,6 +42,7 @@ import autograd_nb.ops.ordering
 import autograd_nb.ops.pointwise
 import autograd_nb.ops.pooling
 import autograd_nb.ops.recurrent
+import autograd_nb.ops.resizing
 import autograd_nb.ops.scatter
 import autograd_nb.ops.special
 import autograd_nb.ops.training

@@ -19,7 +19,8 @@ from ...functions.arguments import _op
 from ...graph.errors import dim_error
 from ...layers.casting import castable
 from .batches import _named, _pooled, _undone, as_batch, spread
-from ...ops.pooling import area_matrix, pool_sizes
+from ...ops.pooling import pool_sizes
+from ...ops.resizing import area_matrix
 
 # %% ../../../nbs/nn/spatial/04_pools.ipynb #1391cb2b
 def _check_max_pool1d(window, stride, padding, dilation):

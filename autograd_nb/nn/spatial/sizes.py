@@ -19,7 +19,7 @@ from ...layers.names import rename
 from autograd_nb.nn.spatial.pools import (
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 )
-from ...ops.pooling import SMOOTH, cubic_matrix, linear_matrix, smooth_matrix
+from ...ops.resizing import SMOOTH, cubic_matrix, linear_matrix, smooth_matrix
 
 # %% ../../../nbs/nn/spatial/06_sizes.ipynb #d22981f8
 def _nearest_index(old, new, scale, exact):

@@ -69,7 +69,7 @@ GROUPS = {
     "Signals": "stft istft",
 }
 NAMED = {name: group for group, names in GROUPS.items() for name in names.split()}
-BY_HOME = {"creation": "Making tensors", "ops.shape": "Shape and order", "ops.windows": "Shape and order", "ops.ordering": "Indexing, gathering and sorting", "ops.scatter": "Indexing, gathering and sorting", "ops.fourier": "Signals", "ops.indexing": "Indexing, gathering and sorting",
+BY_HOME = {"creation": "Making tensors", "ops.shape": "Shape and order", "ops.windows": "Shape and order", "ops.ordering": "Indexing, gathering and sorting", "ops.scatter": "Indexing, gathering and sorting", "ops.fourier": "Signals", "ops.indexing": "Indexing, gathering and sorting", "ops.gathering": "Indexing, gathering and sorting", "ops.strided": "Indexing, gathering and sorting",
            "ops.reduce": "Reductions and statistics", "ops.pointwise": "Pointwise", "ops.special": "Pointwise", "special": "Pointwise", "ops.linalg": "Matrices", "linalg": "Matrices",
            "ops.decompositions": "Matrices", "ops.nn": "Layers and losses", "ops.convolution": "Layers and losses", "ops.pooling": "Layers and losses", "ops.resizing": "Layers and losses",
            "ops.normalisation": "Layers and losses", "nn.functional": "Layers and losses", "nn.spatial": "Layers and losses", "ops.training": "Layers and losses",

@@ -469,7 +469,7 @@ def test_both_sides_of_where_have_gradients(shapes, dtype):
 @pytest.mark.parametrize("shape, dim", [(s, d) for s in [(5,), (1, 4), (4, 1), (3, 4), (2, 3, 4), (2, 1, 3, 4), (40, 30, 20)] for d in {0, len(s) - 1, -1}], ids=str)
 def test_places_that_lack_their_dimension(shape, dim, order):
     "What `max` and its like pick, from arrays of one dimension to four, small and large, in either order of memory."
-    from autograd_nb.ops.indexing import gather, picked
+    from autograd_nb.ops.gathering import gather, picked
 
     x = np.asarray(np.random.default_rng(0).standard_normal(shape), order="C" if order == "rows" else "F")
     places = x.argmax(dim)

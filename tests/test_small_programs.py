@@ -9,7 +9,8 @@ from autograd_nb import nn
 from autograd_nb.arrays.numpy_backend import add_up
 from autograd_nb.graph.apply import apply
 from autograd_nb.nn.ctc import alignments
-from autograd_nb.ops.indexing import at, counted, scatter_into
+from autograd_nb.ops.gathering import at, counted
+from autograd_nb.ops.indexing import scatter_into
 
 
 @pytest.mark.parametrize("shape", [(600,), (300, 3), (40, 5, 7), (8, 10, 9, 4), (2, 1, 700), (1, 1024)])

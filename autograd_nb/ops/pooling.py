@@ -19,7 +19,8 @@ from autograd_nb.arrays.numpy_backend import (
 )
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by_each
-from .indexing import FEW_PLACES, taken
+from .gathering import taken
+from .indexing import FEW_PLACES
 from .shape import all_batched
 
 # %% ../../nbs/ops/12_pooling.ipynb #1576a28c

@@ -27,9 +27,8 @@ from ..layers.reshaped import note_shape
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from ..ops.compiled import F32, fits, flat
-from autograd_nb.ops.indexing import (
-    REMEMBERED, all_below, scatter_into, spaced, spacing, whole_rows,
-)
+from ..ops.gathering import REMEMBERED, spaced, spacing, whole_rows
+from ..ops.indexing import all_below, scatter_into
 from ..ops.kernels.compiler import kernel_of
 from ..ops.kernels.expressions import trace
 from .views import _LEAVES, lose_views, released_box, renew, retain_in

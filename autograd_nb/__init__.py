@@ -67,7 +67,7 @@ from .ops import kernels as _kernels  # faster functions beside definitions
 from autograd_nb.checks import (
     _assert, _check, _check_index, _check_not_implemented, _check_type, _check_value
 )
-from .tensor.properties import STRIDED as strided, layout
+from .tensor.properties import SPARSE as _SPARSE, STRIDED as strided, layout
 from .nn.modules.module import typename
 from .refused import refusals as _refusals, refuse as _refuse
 from . import module_paths as _module_paths  # where else PyTorch keeps its names
@@ -170,6 +170,7 @@ _vocabulary.install(Tensor, globals())
 _removed, _refused_methods = _refusals()
 globals().update(_removed)
 globals().update(LEGACY_STORAGES)
+globals().update(_SPARSE)
 for _name, _method in _refused_methods.items(): setattr(Tensor, _name, _method)
 from .copies import install as _install  # noqa: E402 (it needs the methods)
 
@@ -245,7 +246,7 @@ def __getattr__(name):
         '_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils',
         'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'signal', 'masked', 'testing',
         'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'futures',
-        'multiprocessing', 'return_types', 'library', '__future__', '_dynamo', 'storage',
+        'multiprocessing', 'return_types', 'library', '__future__', '_dynamo', 'storage', 'hub',
     ):
         import importlib
 

@@ -26,6 +26,7 @@ from .graph.errors import argument_error
 from .graph.node import BOUND, TensorBase, bind, tensor_like
 from .graph.op import REGISTRY
 from .layers.arguments import ABSENT
+from .layers.names import is_own
 from .signatures import WORDS, declared, written
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a5fbcd73
@@ -72,8 +73,7 @@ def type_name(value):
     "What PyTorch calls the type of a value: types of C have the name of their module, too."
     kind = type(value)
     if kind.__module__ == 'numpy': return f'numpy.{kind.__name__}'
-    ours = kind.__module__.startswith('autograd_nb.')
-    return OF_C.get(kind.__name__, kind.__name__) if ours else kind.__name__
+    return OF_C.get(kind.__name__, kind.__name__) if is_own(kind) else kind.__name__
 
 OF_C = {
     'Generator': 'torch._C.Generator',

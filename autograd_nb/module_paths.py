@@ -13,6 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from .layers.names import OWN_PACKAGES
 from .refused import REMEDIES, NotOffered
 
 # %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a04
@@ -23,8 +24,12 @@ SAME = {
         'tensor': '_tensor',
         'printing': '_tensor_str',
         'ops': '_ops',
-        'jit': '_jit_internal',
+        'jit': '_jit_internal jit.annotations',
+        'types': 'nn.common_types',
+        'functions': 'functional',
         'foreach': 'utils._foreach_utils',
+        'hub': 'utils.model_zoo',
+        'library': '_custom_ops',
         'distributed.distributed_c10d': 'distributed.constants',
         'compiler': '_dynamo.eval_frame',
         '_dynamo': '_dynamo.exc',
@@ -36,24 +41,40 @@ SAME = {
 GRAPHS = REMEDIES['fx']
 REFUSED = {
     'fx': (GRAPHS, 'Graph GraphModule Interpreter Node Proxy Tracer Transformer symbolic_trace'),
-    'fx.node': (GRAPHS, 'Node map_arg'),
-    'fx.graph_module': (GRAPHS, 'GraphModule'),
+    'fx.node': (GRAPHS, 'Argument Node Target map_aggregate map_arg'),
+    'fx.graph_module': (
+        GRAPHS, 'GraphModule _CodeOnlyModule _USER_PRESERVED_ATTRIBUTES_KEY _copy_attr'
+    ),
+    'fx.proxy': (GRAPHS, 'Proxy TraceError TracerBase'),
     'fx._symbolic_trace': (GRAPHS, 'Tracer symbolic_trace'),
     'fx.experimental': (GRAPHS, ''),
     'fx.experimental.proxy_tensor': (GRAPHS, 'make_fx'),
+    '_dynamo.utils': (GRAPHS, ''),
     '_subclasses': (GRAPHS, 'FakeTensor FakeTensorMode'),
-    '_subclasses.fake_tensor': (GRAPHS, 'FakeTensor FakeTensorMode'),
-    'onnx': (GRAPHS, 'ONNXProgram OperatorExportTypes TrainingMode export'),
+    '_subclasses.fake_tensor': (GRAPHS, 'FakeTensor FakeTensorMode unset_fake_temporarily'),
+    'onnx': (GRAPHS, 'ONNXProgram OperatorExportTypes TrainingMode export symbolic_opset11'),
+    'onnx.symbolic_helper': (GRAPHS, ''),
     'export': (GRAPHS, 'Dim ExportedProgram export'),
-    'hub': (
-        REMEDIES['hub'],
-        'HASH_REGEX download_url_to_file get_dir load load_state_dict_from_url set_dir',
-    ),
-    'utils.model_zoo': (REMEDIES['hub'], 'load_url'),
     'sparse': (REMEDIES['sparse'], 'addmm log_softmax mm softmax spdiags sum'),
     'nested': (
         REMEDIES['nested'],
         'as_nested_tensor nested_tensor nested_tensor_from_jagged to_padded_tensor',
+    ),
+    'nn.attention.flex_attention': (
+        'attention of blocks is not offered. Pass a mask to'
+        ' nn.functional.scaled_dot_product_attention',
+        'BlockMask and_masks create_block_mask create_mask flex_attention noop_mask or_masks',
+    ),
+    'utils.tensorboard': (
+        'files for TensorBoard are not written. viz.watch and widgets show a run in the notebook',
+        'FileWriter SummaryWriter',
+    ),
+    'ao': (REMEDIES['ao'], ''),
+    'ao.quantization': (
+        REMEDIES['ao'],
+        'DeQuantStub FakeQuantize QConfig QuantStub convert default_observer'
+        ' default_per_channel_weight_observer default_weight_observer fuse_modules fuse_modules_qat'
+        ' get_default_qat_qconfig get_default_qconfig prepare prepare_qat',
     ),
     'quasirandom': (
         "numbers that fill space evenly are not offered. Draw them with SciPy's stats.qmc.Sobol",
@@ -65,11 +86,15 @@ REFUSED = {
     ),
 }
 # decorators without an effect here, and questions to which the answer is None
-ACCEPTED = {'fx': 'wrap', 'distributed.elastic.multiprocessing.errors': 'record'}
+ACCEPTED = {
+    'fx': 'wrap', 'distributed.elastic.multiprocessing.errors': 'record',
+    'onnx.symbolic_helper': 'parse_args',
+}
 DENIED = {
     'distributed.rpc': 'is_available', 'distributed.autograd': 'is_available',
     '_subclasses.fake_tensor': 'is_fake',
-    'fx.experimental.proxy_tensor': 'get_proxy_mode',
+    'fx.experimental.proxy_tensor': 'get_proxy_mode', 'onnx': 'register_custom_op_symbolic',
+    '_dynamo.utils': 'is_compile_supported',
 }
 
 # %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a17
@@ -78,6 +103,11 @@ SPREAD = (
     ' nn.parallel.DistributedDataParallel'
 )
 REFUSED |= {
+    'distributed.pipelining': (
+        SPREAD, 'PipelineStage Schedule1F1B ScheduleGPipe SplitPoint pipe_split pipeline'
+    ),
+    'distributed._functional_collectives': (SPREAD, 'AsyncCollectiveTensor all_gather_tensor'),
+    'distributed.run': (SPREAD, 'get_args_parser main'),
     'distributed.fsdp': (
         SPREAD,
         'BackwardPrefetch CPUOffload CPUOffloadPolicy FSDPModule FullOptimStateDictConfig'
@@ -127,6 +157,11 @@ class _StandIn(type):
 def _stand_in(module, name, why):
     return _StandIn(name, (), dict(__module__=module, __doc__=f'Not offered: {why}.', _why=why))
 
+def _as_it_is(*given):
+    "A decorator without an effect, given a function, or options first."
+    if len(given) == 1 and callable(given[0]): return given[0]
+    return _as_it_is
+
 class _Refused(ModuleType):
     "A module that is not offered: only its stand-ins are there."
 
@@ -135,12 +170,13 @@ class _Refused(ModuleType):
         super().__init__(f'{PACKAGE}.{path}', f'Not offered: {why}.')
         self._why, self.__all__ = why, names.split()
         for name in self.__all__: setattr(self, name, _stand_in(f'torch.{path}', name, why))
-        for name in ACCEPTED.get(path, '').split(): setattr(self, name, lambda fn: fn)
+        for name in ACCEPTED.get(path, '').split(): setattr(self, name, _as_it_is)
         for name in DENIED.get(path, '').split(): setattr(self, name, lambda *values: None)
 
     def __getattr__(self, name):
         if name.startswith('__'): raise AttributeError(name)
         path = self.__name__.removeprefix(f'{PACKAGE}.')
+        if f'{path}.{name}' in REFUSED: return importlib.import_module(f'{self.__name__}.{name}')
         raise NotOffered(f'module {self.__name__!r} has no attribute {name!r}: torch.{path}:'
                          f' {self._why}.')
 
@@ -151,6 +187,7 @@ FILES = 'archives are read as a whole. Use torch.load and torch.save'
 def at_the_top(name):
     "What PyTorch also calls `torch.<name>`; None: nothing that is known here."
     if name == 'torch': return sys.modules[PACKAGE]
+    if name in SAME: return importlib.import_module(f'{PACKAGE}.{name}')
     if name in ELSEWHERE:
         return getattr(importlib.import_module(f'{PACKAGE}.{ELSEWHERE[name]}'), name)
     if name in ('PyTorchFileReader', 'PyTorchFileWriter'): return _stand_in('torch', name, FILES)
@@ -213,6 +250,7 @@ def install_as_torch():
     sys.meta_path.insert(0, _Alias())
     # packages ask what they got for its name, and a tensor for that of its module
     package.__name__ = package.Tensor.__module__ = 'torch'
+    OWN_PACKAGES.add('torch')
     package.__version__ = f'{FOLLOWS}+{PACKAGE.replace("_", ".")}.{package.__version__}'
     for path in REFUSED:  # `torch.fx` is there without an import of its own
         if '.' not in path: importlib.import_module(f'torch.{path}')

@@ -33,6 +33,7 @@ from .graph.op import REGISTRY, Op
 from .functions.layouts import _as_subclass, empty_strided, in_class
 from .ops import overload_of
 from .tensor import Tensor
+from .layers.names import is_own
 from .layers.needed import Needed
 
 # %% ../nbs/tensor/10_overrides.ipynb #4d85f261
@@ -123,7 +124,7 @@ class _Kind(weakref.ref):
 
 def _init_subclass(cls, **kwargs):
     super(Tensor, cls).__init_subclass__(**kwargs)
-    if cls.__module__.startswith('autograd_nb.') and not {
+    if is_own(cls) and not {
         '__torch_function__',
         '__torch_dispatch__',
     } & set(vars(cls)):

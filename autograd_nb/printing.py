@@ -10,6 +10,7 @@ import math
 import numpy as np
 from .arrays.cupy_backend import fetch, is_on_device, to_device
 from .arrays.dtypes import FROM_NUMPY, get_default_dtype, bool as bool_, int64
+from .layers.names import is_own
 
 # %% ../nbs/tensor/01_printing.ipynb #c82dfab8
 class Options:
@@ -155,7 +156,7 @@ def format_tensor(tensor, tangent=None):
     dtype, default = FROM_NUMPY[array.dtype], get_default_dtype()
     notes, kind = [], type(tensor)
     # a class of the user's says its name
-    head = ('tensor' if kind.__module__.startswith('autograd_nb.') else kind.__name__) + '('
+    head = ('tensor' if is_own(kind) else kind.__name__) + '('
     if tensor.device.type != 'cpu': notes.append(f"device='{tensor.device}'")
     usual = dtype in (default, int64, bool_) or dtype is default.to_complex()
     if not array.size:

@@ -9,12 +9,12 @@ __all__ = ['KINDS', 'REMEDIES', 'METHODS', 'REMOVED', 'NotOffered', 'refuse', 'r
 KINDS = {
     'sparse tensors are not offered. Keep the zeros, or add at places with index_add, scatter_add'
     ' or nn.EmbeddingBag': (
-        'sparse sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc sparse_coo_tensor'
+        'sparse sparse_coo_tensor'
         ' sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor'
         ' sparse_compressed_tensor spmm smm dsmm hsmm hspmm saddmm sspaddmm resize_as_sparse_'
     ),
     'nested tensors are not offered. Pad to one length with nn.utils.rnn.pad_sequence, and mask': (
-        'nested jagged'
+        'nested'
     ),
     'quantised tensors are not offered. Compute in float32, or in bfloat16 under torch.autocast': (
         'ao quantization quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel'
@@ -30,7 +30,6 @@ KINDS = {
     ),
     'models as graphs are not offered. torch.compile makes them fast, viz.draw shows them, and'
     ' torch.save(model.state_dict(), path) keeps them': 'fx export onnx package',
-    'nothing is downloaded. Get the file yourself, and read it with torch.load(path)': 'hub',
     'this device is not offered. What runs elsewhere than on the CPU runs on "cuda"': (
         'mps xpu mtia'
     ),

@@ -29,3 +29,13 @@ _dtype, _device, _size, _int, _float, _bool, _complex = (
     bool,
     complex,
 )
+
+# a number for all dimensions, or one for each
+_size_any_t, _ratio_any_t = Union[int, tuple[int, ...]], Union[float, tuple[float, ...]]
+_size_any_opt_t = Union[int, None, tuple[int | None, ...]]
+for _n in range(1, 7):
+    globals()[f'_size_{_n}_t'] = Union[int, tuple[(int,) * _n]]
+    globals()[f'_size_{_n}_opt_t'] = Union[int, None, tuple[(int | None,) * _n]]
+    globals()[f'_ratio_{_n}_t'] = Union[float, tuple[(float,) * _n]]
+_tensor_list_t = Union[TensorBase, tuple[TensorBase, ...]]
+_maybe_indices_t = Union[TensorBase, tuple[TensorBase, TensorBase]]

@@ -21,7 +21,7 @@ FLOORS = (
     Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "checks", "refused", "module_paths", "forms", "printing", "functions", "creation", "linalg", "special", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "storage", "types", "copies", "outputs", "masked", "signal", "argument_types", "signatures")),
     Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "capturing", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
-          ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "_dynamo", "multiprocessing", "return_types", "low_level")),
+          ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "_dynamo", "multiprocessing", "return_types", "low_level", "hub")),
     Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
 )
 ROOMS = {  # what a room (a folder of notebooks) is for, where the notebook of its package does not say so

@@ -35,7 +35,7 @@ AREAS = {
         "The processor by NumPy, and NVIDIA cards by CuPy.",
     ),
     "Many machines": (
-        r"prepare_multi\w*|hub|\w*distributed|multiprocessing|nccl|AVG|SUM",
+        r"prepare_multi\w*|\w*distributed|multiprocessing|nccl|AVG|SUM",
         "Data-parallel training over MPI and NCCL is here (distributed, nn.parallel); models split over machines are not.",
     ),
     "Memory by hand": (

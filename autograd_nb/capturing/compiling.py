@@ -15,13 +15,14 @@ from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import storage_of
 from .comparing import difference
 from autograd_nb.capturing.guards import (
-    PACKAGE, TELLING, Reached, Witness, fill, held, package_of, waits
+    TELLING, Reached, Witness, fill, held, waits
 )
 from .joint import JointRecording, Replay
 from .operations import pick_as_many
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import WRAPPERS, AccumulateGrad, TensorBase, added_to
 from ..graph.pytree import tree_flatten, tree_map
+from ..layers.names import is_own
 from ..tensor import DEFAULT
 
 # %% ../../nbs/capture/11_compile.ipynb #241da143
@@ -64,7 +65,7 @@ def kinds_of(args, kwargs):
 def unfit(tensors):
     "Why tensors of these classes are not replayed, or None."
     for t in tensors:
-        if t.__class__ in WRAPPERS or package_of(t.__class__) != PACKAGE:
+        if t.__class__ in WRAPPERS or not is_own(t.__class__):
             return f'an argument is a {t.__class__.__name__}, whose operations may be its own'
         for name, value in t.__dict__.items():
             if not isinstance(value, (*VALUES, float)):

@@ -28,6 +28,7 @@ from ..arrays.topics import take_topics
 from ..graph.node import AccumulateGrad, TensorBase, node_at
 from ..graph.pytree import tree_flatten
 from ..layers.extras import GradBox
+from ..layers.names import OWN_PACKAGES, is_own
 
 # %% ../../nbs/capture/09_guards.ipynb #e838aaab
 PACKAGE = 'autograd_nb'
@@ -39,8 +40,7 @@ WORKERS = *COMPILERS, 'numpy', 'scipy', 'cupy', 'ml_dtypes', '_distutils_hack'
 
 def ours(globals_):
     "Whether these are the globals of a module of this package."
-    name = globals_.get('__name__') or ''
-    return name == PACKAGE or name.startswith(PACKAGE + '.')
+    return top_package(globals_) in OWN_PACKAGES
 
 def written(code):
     "Whether code is, or was made by, this package."
@@ -461,7 +461,7 @@ class Visits:
         if from_python(cls): self.instance(v)
 
     def opaque(self, v):
-        if package_of(type(v)) in (PACKAGE, 'typing', 'types'): return
+        if is_own(type(v)) or package_of(type(v)) in ('typing', 'types'): return
         self.refuse(f'it uses {brief(v)}, which cannot be looked into')
 
 # %% ../../nbs/capture/09_guards.ipynb #ba9cee11
@@ -483,7 +483,7 @@ class VisitsOfCode:
             if value is not MISSING: self.queue.append(value)
 
     def known_module(self, name):
-        return name.partition('.')[0] in {PACKAGE, 'typing', '__future__'} | STATELESS
+        return name.partition('.')[0] in {*OWN_PACKAGES, 'typing', '__future__'} | STATELESS
 
     def function(self, f):
         code = f.__code__
@@ -517,14 +517,14 @@ class VisitsOfPlaces:
 
     def type(self, cls):
         for c in cls.__mro__:
-            if package_of(c) == PACKAGE or not from_python(c) or issubclass(c, Enum): continue
+            if is_own(c) or not from_python(c) or issubclass(c, Enum): continue
             for name in self.members(cls): self.queue.append(self.pick(vars(c), name))
 
     def members(self, cls):
         "The names in the classes of an object that code asks for, and those of code that has run."
         names = set()
         for c in cls.__mro__:
-            if package_of(c) == PACKAGE or not from_python(c): continue
+            if is_own(c) or not from_python(c): continue
             names |= {n for n, v in vars(c).items() if n in self.names or self.runs(v)}
         return names
 
@@ -554,9 +554,9 @@ class VisitsOfObjects:
         self.slots(v)
         own = getattr(v, '__dict__', None)
         if own is None or cls.__name__ == 'Generator': return
-        if '__wrapped__' in own and package_of(cls) == PACKAGE:
+        if '__wrapped__' in own and is_own(cls):
             return self.queue.append(own['__wrapped__'])
-        library = [c for c in cls.__mro__ if package_of(c) == PACKAGE]
+        library = [c for c in cls.__mro__ if is_own(c)]
         # what it holds is read anew when a replay calls it
         if cls.__module__.startswith(CALLED): names = self.asked(own)
         elif len(library) == len(cls.__mro__) - 1: names = list(own)
@@ -573,7 +573,7 @@ class Slots:
 
     def slots(self, v):
         for c in type(v).__mro__:
-            if package_of(c) == PACKAGE and 'NodeHooks' not in c.__name__: continue
+            if is_own(c) and 'NodeHooks' not in c.__name__: continue
             slots = vars(c).get('__slots__', ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name in ('__dict__', '__weakref__'): continue

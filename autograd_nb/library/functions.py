@@ -14,7 +14,7 @@ import warnings
 from ..arrays.topics import take_topics
 from .operations import _DEFINED, _define, _namespace, _set_autocast, _state
 from .schemas import Schema, infer_schema
-from ..ops import OpOverload, OpOverloadPacket
+from ..ops import OpOverload, OpOverloadPacket, missing_libraries
 from ..tensor import device as Device
 
 # %% ../../nbs/autograd/library/03_functions.ipynb #bc24e4c6
@@ -189,11 +189,16 @@ def register_kernel(op, device_types, func=None, /, *, lib=None):
     return register if func is None else register(func)
 
 # %% ../../nbs/autograd/library/03_functions.ipynb #40f7c565
+def _may_be_missing(name):
+    "Whether an operation may be one of a compiled library that could not be loaded."
+    return _qualified(name) not in _DEFINED and bool(missing_libraries)
+
 def register_fake(op, func=None, /, *, lib=None, _stacklevel=1, allow_override=False):
     "See `CustomOpDef.register_fake`."
 
     def register(function):
-        _found(op, 'register_fake').fake = function
+        if not (isinstance(op, str) and _may_be_missing(op)):
+            _found(op, 'register_fake').fake = function
         return function
 
     return register if func is None else register(func)

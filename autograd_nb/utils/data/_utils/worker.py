@@ -61,11 +61,18 @@ class _Failed:
         raise error
 
 # %% ../../../../nbs/utils/data/05_worker.ipynb #af3e3087
+_LOW_HALF = 0xFFFFFFFF
+
+def _generate_state(base_seed, worker_id):
+    "The numbers that seed NumPy in a worker: far from each other even where seeds are neighbours."
+    words = worker_id, base_seed & _LOW_HALF, base_seed >> 32, 0
+    return np.random.SeedSequence(words).generate_state(4).tolist()
+
 def _work(number, loader, seed, tasks, results):
     "What a worker process does: wait for indices, send batches, until there are no more."
     global _worker_info
     random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
+    np.random.seed(_generate_state(seed - number, number))
     default_generator.manual_seed(seed)
     _worker_info = WorkerInfo(
         id=number, num_workers=loader.num_workers, seed=seed, dataset=loader.dataset

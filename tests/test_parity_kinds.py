@@ -1113,3 +1113,30 @@ def test_order_of_hooks_of_recurrent_cells(kind, given, bias):
         f"torch.manual_seed(0); log, cell = [], torch.nn.{kind}(3, 2, bias={bias})", "x, h = torch.ones(4, 3, requires_grad=True), torch.full((4, 2), 0.1, requires_grad=True)", "h = (h, h * 2)" if kind == "LSTMCell" else "k = h",
         "for name, p in [*cell.named_parameters(), ('x', x)]: k = p.register_hook(lambda g, name=name: log.append(name) or None)", f"y = cell{given}; y = y[0] if isinstance(y, tuple) else y; y.sum().backward(); del y", "print(log); log.clear()",
     )
+
+
+# Losses ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("difference", [0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 2.0])
+@pytest.mark.parametrize("call", ["smooth_l1_loss(x, y)", "smooth_l1_loss(x, y, beta=0.5)", "huber_loss(x, y)", "huber_loss(x, y, delta=0.5)"])
+def test_second_derivatives_where_a_loss_bends(call, difference):
+    "None at the bend itself, where numbers that are whole often are."
+    agree("y = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)", f"x = (y.detach() + {difference}).requires_grad_()", f"g = torch.autograd.grad(torch.nn.functional.{call}, (x, y), create_graph=True)", "h = torch.autograd.grad(sum((k * k).sum() for k in g), (x, y))")
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 0.3])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_derivatives_of_cross_entropy_by_its_targets(reduction, p):
+    agree(f"x, y = (torch.tensor([{p}], dtype=torch.float64, requires_grad=True) for p in ({p}, 0.5))", f"l = torch.nn.functional.binary_cross_entropy(x, y, reduction='{reduction}').sum()", "g = torch.autograd.grad(l, y, create_graph=True)[0]", "h = torch.autograd.grad(g.sum(), x)")
+
+
+@pytest.mark.parametrize("target", ["3, 4", "3, 1", "1, 4"])
+def test_labels_are_averaged_over_those_of_the_input(target):
+    for input in ("3, 4", "3, 1"): agree(f"x, y = torch.full(({input}), 0.3, requires_grad=True), torch.full(({target}), 0.2)", "torch.nn.functional.multilabel_soft_margin_loss(x, y).backward()")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_cross_entropy_of_no_class(reduction, smoothing):
+    agree("x = torch.ones(3, 0, requires_grad=True)", f"l = torch.nn.functional.cross_entropy(x, torch.ones(3, 0), reduction='{reduction}', label_smoothing={smoothing}).sum()", "l.backward()")

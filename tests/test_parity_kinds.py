@@ -1140,3 +1140,25 @@ def test_labels_are_averaged_over_those_of_the_input(target):
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_cross_entropy_of_no_class(reduction, smoothing):
     agree("x = torch.ones(3, 0, requires_grad=True)", f"l = torch.nn.functional.cross_entropy(x, torch.ones(3, 0), reduction='{reduction}', label_smoothing={smoothing}).sum()", "l.backward()")
+
+
+# Modules and schedules -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["3, 3", "4, 2", "2, 4", "2, 3, 3", "2, 2, 4"])
+def test_an_orthogonal_matrix_is_assigned_as_it_is(shape):
+    "To a product of reflections, of which some may turn nothing round."
+    for turned in ("1", "-1", "torch.tensor([1.0, -1.0, 1.0, -1.0])[:x.shape[-1]]"):
+        agree(f"x = torch.eye({shape.split(', ', 1)[0] if shape.count(',') == 1 else shape.split(', ')[1]}, {shape.split(', ')[-1]}).expand({shape}).clone()", f"x = x * {turned}", "m = torch.nn.Module(); m.weight = torch.nn.Parameter(x.clone()); m = torch.nn.utils.parametrizations.orthogonal(m, 'weight', 'householder', use_trivialization=False)", "m.weight = x", "w = m.weight.detach().clone()", "kept = (w - x).abs().max() < 1e-6")
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("call", ["m.double()", "m.half()", "m.to(torch.complex64)", "m.float()"])
+def test_a_converted_parameter_keeps_its_gradient(call, overwrite):
+    "The tensor, whose numbers are converted: who holds it sees them."
+    agree(f"torch.__future__.set_overwrite_module_params_on_conversion({overwrite})", "torch.manual_seed(0); m = torch.nn.Linear(2, 2); m(torch.ones(1, 2)).sum().backward(); g, w = m.weight.grad, m.weight", f"m = {call}", "same, new = torch.tensor([m.weight is w, m.weight.grad is g]), m.weight.grad", "torch.__future__.set_overwrite_module_params_on_conversion(False)")
+
+
+@pytest.mark.parametrize("before", ["", "o.step()", "torch.optim.lr_scheduler.StepLR(o, 1); o.step()", "torch.optim.lr_scheduler.StepLR(o, 1)"])
+def test_steps_before_the_first_schedule_do_not_count(before):
+    agree("import warnings; w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w], lr=0.1)", before or "k = 1", "s = torch.optim.lr_scheduler.StepLR(o, 1)", "with warnings.catch_warnings(): warnings.simplefilter('error'); s.step()", "w.data.fill_(s.last_epoch)")

@@ -1162,3 +1162,8 @@ def test_a_converted_parameter_keeps_its_gradient(call, overwrite):
 @pytest.mark.parametrize("before", ["", "o.step()", "torch.optim.lr_scheduler.StepLR(o, 1); o.step()", "torch.optim.lr_scheduler.StepLR(o, 1)"])
 def test_steps_before_the_first_schedule_do_not_count(before):
     agree("import warnings; w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w], lr=0.1)", before or "k = 1", "s = torch.optim.lr_scheduler.StepLR(o, 1)", "with warnings.catch_warnings(): warnings.simplefilter('error'); s.step()", "w.data.fill_(s.last_epoch)")
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_no_number_leaves_statistics_of_examples_alone(affine):
+    agree(f"m = torch.nn.InstanceNorm2d(3, affine={affine}, track_running_stats=True)", "k = m(torch.ones(2, 3, 4, 0)).shape", "mean, var, count = m.running_mean, m.running_var, m.num_batches_tracked")

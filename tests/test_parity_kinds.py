@@ -1167,3 +1167,11 @@ def test_steps_before_the_first_schedule_do_not_count(before):
 @pytest.mark.parametrize("affine", [True, False])
 def test_no_number_leaves_statistics_of_examples_alone(affine):
     agree(f"m = torch.nn.InstanceNorm2d(3, affine={affine}, track_running_stats=True)", "k = m(torch.ones(2, 3, 4, 0)).shape", "mean, var, count = m.running_mean, m.running_var, m.num_batches_tracked")
+
+
+@pytest.mark.parametrize("number", ["torch.tensor(2.0)", "torch.tensor(2.0, dtype=torch.float64)", "torch.tensor(2.0, dtype=torch.float64, requires_grad=True)", "torch.tensor(2)", "torch.tensor(True)"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp_min", "lerp"])
+def test_a_tensor_of_one_number_beside_lists_of_tensors(name, number):
+    "It is read as the number, where no derivative follows it: whole numbers become those of the default dtype."
+    for dtype in ("float32", "int64", "bfloat16"):
+        agree(f"a, b = torch.arange(3).to(torch.{dtype}), torch.ones(2, 2, dtype=torch.{dtype})", f"c, d = [r.detach() for r in torch._foreach_{name}([a, b], {'[a, b], ' * (name == 'lerp')}{number})]")

@@ -1175,3 +1175,18 @@ def test_a_tensor_of_one_number_beside_lists_of_tensors(name, number):
     "It is read as the number, where no derivative follows it: whole numbers become those of the default dtype."
     for dtype in ("float32", "int64", "bfloat16"):
         agree(f"a, b = torch.arange(3).to(torch.{dtype}), torch.ones(2, 2, dtype=torch.{dtype})", f"c, d = [r.detach() for r in torch._foreach_{name}([a, b], {'[a, b], ' * (name == 'lerp')}{number})]")
+
+
+@pytest.mark.parametrize("call", [
+    "lib.broadcast_shapes(lib.Size([2, 3, 4]), lib.Size([7]))", "lib.broadcast_shapes((5, 1), (1, 6), (7,))", "lib.nn.functional.binary_cross_entropy(lib.ones(3, 4), lib.ones(3, 4), lib.ones(7))",
+    "lib.tensordot(lib.ones(2, 3), lib.ones(2, 3), 1)", "lib.tensordot(lib.ones(2, 3), lib.ones(4, 2, 3), ([0, -1], [-2, 0]))", "lib.linalg.inv_ex(lib.ones(2, 3))", "lib.linalg.cholesky_ex(lib.ones(3))",
+    "prune.L1Unstructured(1).prune(lib.ones(3), importance_scores=lib.ones(2))", "prune.l1_unstructured(lib.nn.Linear(3, 2), 'weight', 1, importance_scores=lib.ones(2))", "prune.custom_from_mask(lib.nn.Linear(3, 2), 'weight', lib.ones(3))",
+])
+def test_shapes_that_are_told(call):
+    found = []
+    for lib in (torch, ours):
+        prune = importlib.import_module(f"{lib.__name__}.nn.utils.prune")
+        with pytest.raises((RuntimeError, AssertionError)) as caught:
+            eval(call, dict(lib=lib, prune=prune))
+        found.append(str(caught.value).split("\n")[0])
+    assert found[1].startswith(found[0].rstrip("."))

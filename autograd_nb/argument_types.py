@@ -433,7 +433,9 @@ def explanation(error, function, name, args, kwargs, method=False):
             wrong = _not_tensors(name, value)
             if wrong: return TypeError(f'{wrong}. Make it one first, with torch.tensor(...).')
             continue
-        if signature.parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL:
+        declared_as = signature.parameters[argument]
+        if type(value) is type(declared_as.default): continue
+        if declared_as.kind is inspect.Parameter.VAR_POSITIONAL:
             if len(value) == 1: value = value[0]   # flip(x, (0, 1)) is flip(x, 0, 1)
         kind = type(value).__name__
         # an operation inside may have said so already, by its own name

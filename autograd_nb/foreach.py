@@ -87,8 +87,14 @@ def _unary(name, method):
     return function
 
 # %% ../nbs/tensor/11_foreach.ipynb #2eb729e2
+def _as_number(value):
+    "A tensor of one number, where nothing follows it, as that number: so PyTorch reads it."
+    alone = isinstance(value, Tensor) and not value.ndim and not value.requires_grad
+    return value.item() if alone and not LOCAL.modes.transforms else value
+
 def _binary(name, method):
     limit = _LIMITS.get(name)
+    read = _as_number if name not in ('mul', 'div') else lambda value: value
 
     def function(self, *other, alpha=1, **named):
         other, = (*other, *named.values())  # it is called scalar, scalars, other or exponent
@@ -100,9 +106,10 @@ def _binary(name, method):
                 f'scalar tensor expected to be 0 dim but it has {other.ndim} dimensions and'
                 f' {other.numel()} elements.'
             )
-        pairs = zip(self, _spread(self, other))
+        plain = alpha == 1 and alpha is not True
+        pairs = zip(self, _spread(self, read(other) if plain else other))
         if limit: return tuple(method(t, **{limit: o}) for t, o in pairs)
-        if alpha == 1 and alpha is not True: return tuple(method(t, o) for t, o in pairs)
+        if plain: return tuple(method(t, o) for t, o in pairs)
         return tuple(method(t, o, alpha=alpha) for t, o in pairs)
 
     function.__doc__ = f'`{name}` of each tensor and a number, or an entry of a list.'
@@ -141,7 +148,8 @@ def _lerp(name, method):
     def function(self, tensors1, *weight, **named):
         _checked(self, tensors1)
         weight, = (*weight, *named.values())  # called weight or weights
-        return tuple(method(a, b, w) for a, b, w in zip(self, tensors1, _spread(self, weight)))
+        weights = _spread(self, _as_number(weight))
+        return tuple(method(a, b, w) for a, b, w in zip(self, tensors1, weights))
 
     function.__doc__ = '`lerp` of the tensors in two lists.'
     return function

@@ -22,7 +22,7 @@ from . import functions as F
 from .arrays import lapack
 from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_device_of
 from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, c_name, promote_types
-from .arrays.numpy_backend import CONSTANTS
+from .arrays.numpy_backend import CONSTANTS, column_major
 from .forms import forms
 from .functions import _op, _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.errors import argument_error
@@ -49,6 +49,7 @@ def need_matrix(A, name, square=False):
         shape = A._array.shape
         if len(shape) > 1 and (not square or shape[-1] == shape[-2]): return
     need_tensor(A, name.split('.')[-1], 'A' if '.' in name else 'input')
+    called, name = name, MEANT.get(name, name)
     if A._array.ndim < 2:
         raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
     if square and A._array.shape[-1] != A._array.shape[-2]:
@@ -56,8 +57,7 @@ def need_matrix(A, name, square=False):
             f'{name}: A must be batches of square matrices, but they are {A._array.shape[-2]} by'
             f' {A._array.shape[-1]} matrices'
         )
-    refuse_kernel(A, name)
-    name = MEANT.get(name, name)
+    refuse_kernel(A, called)
     if (
         A._array.dtype.itemsize == 2
         and FROM_NUMPY[A._array.dtype].is_floating_point
@@ -335,7 +335,7 @@ def _fit_plainly(A, b, limit, driver):
     full, *rest = _told_by(s[1], A, limit, driver)
     size = np.abs(a @ x - b)
     residuals = (size * size).sum(-2) if full else np.zeros(0, size.dtype)
-    return tensor_like(x), tensor_like(residuals), *rest
+    return tensor_like(column_major(x)), tensor_like(residuals), *rest
 
 # %% ../nbs/tensor/05_linalg.ipynb #94afbe59
 @looped_over('atol', 'rtol')
@@ -822,11 +822,11 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None)
     need_matrix(A, 'linalg.matrix_rank')
     atol, rtol = _tolerance(atol, 'matrix_rank', 'atol'), _tolerance(rtol, 'matrix_rank', 'rtol')
     if tol is not None: atol, rtol = _tolerance(tol, 'matrix_rank', 'atol'), 0.0
-    s = (
-        np.abs(np.linalg.eigvalsh(A._array))
-        if hermitian
-        else np.linalg.svd(A._array, compute_uv=False)
-    )
+    if hermitian and A._array.size:
+        need_matrix(A, 'linalg.eigh', True)
+        s = np.abs(np.linalg.eigvalsh(A._array))
+    else:
+        s = np.linalg.svd(A._array, compute_uv=False)
     atol = np.asarray(0.0 if atol is None else atol)
     if rtol is None:
         rtol = (

@@ -1113,3 +1113,80 @@ def test_order_of_hooks_of_recurrent_cells(kind, given, bias):
         f"torch.manual_seed(0); log, cell = [], torch.nn.{kind}(3, 2, bias={bias})", "x, h = torch.ones(4, 3, requires_grad=True), torch.full((4, 2), 0.1, requires_grad=True)", "h = (h, h * 2)" if kind == "LSTMCell" else "k = h",
         "for name, p in [*cell.named_parameters(), ('x', x)]: k = p.register_hook(lambda g, name=name: log.append(name) or None)", f"y = cell{given}; y = y[0] if isinstance(y, tuple) else y; y.sum().backward(); del y", "print(log); log.clear()",
     )
+
+
+# Losses ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("difference", [0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 2.0])
+@pytest.mark.parametrize("call", ["smooth_l1_loss(x, y)", "smooth_l1_loss(x, y, beta=0.5)", "huber_loss(x, y)", "huber_loss(x, y, delta=0.5)"])
+def test_second_derivatives_where_a_loss_bends(call, difference):
+    "None at the bend itself, where numbers that are whole often are."
+    agree("y = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)", f"x = (y.detach() + {difference}).requires_grad_()", f"g = torch.autograd.grad(torch.nn.functional.{call}, (x, y), create_graph=True)", "h = torch.autograd.grad(sum((k * k).sum() for k in g), (x, y))")
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 0.3])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_derivatives_of_cross_entropy_by_its_targets(reduction, p):
+    agree(f"x, y = (torch.tensor([{p}], dtype=torch.float64, requires_grad=True) for p in ({p}, 0.5))", f"l = torch.nn.functional.binary_cross_entropy(x, y, reduction='{reduction}').sum()", "g = torch.autograd.grad(l, y, create_graph=True)[0]", "h = torch.autograd.grad(g.sum(), x)")
+
+
+@pytest.mark.parametrize("target", ["3, 4", "3, 1", "1, 4"])
+def test_labels_are_averaged_over_those_of_the_input(target):
+    for input in ("3, 4", "3, 1"): agree(f"x, y = torch.full(({input}), 0.3, requires_grad=True), torch.full(({target}), 0.2)", "torch.nn.functional.multilabel_soft_margin_loss(x, y).backward()")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_cross_entropy_of_no_class(reduction, smoothing):
+    agree("x = torch.ones(3, 0, requires_grad=True)", f"l = torch.nn.functional.cross_entropy(x, torch.ones(3, 0), reduction='{reduction}', label_smoothing={smoothing}).sum()", "l.backward()")
+
+
+# Modules and schedules -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["3, 3", "4, 2", "2, 4", "2, 3, 3", "2, 2, 4"])
+def test_an_orthogonal_matrix_is_assigned_as_it_is(shape):
+    "To a product of reflections, of which some may turn nothing round."
+    for turned in ("1", "-1", "torch.tensor([1.0, -1.0, 1.0, -1.0])[:x.shape[-1]]"):
+        agree(f"x = torch.eye({shape.split(', ', 1)[0] if shape.count(',') == 1 else shape.split(', ')[1]}, {shape.split(', ')[-1]}).expand({shape}).clone()", f"x = x * {turned}", "m = torch.nn.Module(); m.weight = torch.nn.Parameter(x.clone()); m = torch.nn.utils.parametrizations.orthogonal(m, 'weight', 'householder', use_trivialization=False)", "m.weight = x", "w = m.weight.detach().clone()", "kept = (w - x).abs().max() < 1e-6")
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("call", ["m.double()", "m.half()", "m.to(torch.complex64)", "m.float()"])
+def test_a_converted_parameter_keeps_its_gradient(call, overwrite):
+    "The tensor, whose numbers are converted: who holds it sees them."
+    agree(f"torch.__future__.set_overwrite_module_params_on_conversion({overwrite})", "torch.manual_seed(0); m = torch.nn.Linear(2, 2); m(torch.ones(1, 2)).sum().backward(); g, w = m.weight.grad, m.weight", f"m = {call}", "same, new = torch.tensor([m.weight is w, m.weight.grad is g]), m.weight.grad", "torch.__future__.set_overwrite_module_params_on_conversion(False)")
+
+
+@pytest.mark.parametrize("before", ["", "o.step()", "torch.optim.lr_scheduler.StepLR(o, 1); o.step()", "torch.optim.lr_scheduler.StepLR(o, 1)"])
+def test_steps_before_the_first_schedule_do_not_count(before):
+    agree("import warnings; w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w], lr=0.1)", before or "k = 1", "s = torch.optim.lr_scheduler.StepLR(o, 1)", "with warnings.catch_warnings(): warnings.simplefilter('error'); s.step()", "w.data.fill_(s.last_epoch)")
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_no_number_leaves_statistics_of_examples_alone(affine):
+    agree(f"m = torch.nn.InstanceNorm2d(3, affine={affine}, track_running_stats=True)", "k = m(torch.ones(2, 3, 4, 0)).shape", "mean, var, count = m.running_mean, m.running_var, m.num_batches_tracked")
+
+
+@pytest.mark.parametrize("number", ["torch.tensor(2.0)", "torch.tensor(2.0, dtype=torch.float64)", "torch.tensor(2.0, dtype=torch.float64, requires_grad=True)", "torch.tensor(2)", "torch.tensor(True)"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp_min", "lerp"])
+def test_a_tensor_of_one_number_beside_lists_of_tensors(name, number):
+    "It is read as the number, where no derivative follows it: whole numbers become those of the default dtype."
+    for dtype in ("float32", "int64", "bfloat16"):
+        agree(f"a, b = torch.arange(3).to(torch.{dtype}), torch.ones(2, 2, dtype=torch.{dtype})", f"c, d = [r.detach() for r in torch._foreach_{name}([a, b], {'[a, b], ' * (name == 'lerp')}{number})]")
+
+
+@pytest.mark.parametrize("call", [
+    "lib.broadcast_shapes(lib.Size([2, 3, 4]), lib.Size([7]))", "lib.broadcast_shapes((5, 1), (1, 6), (7,))", "lib.nn.functional.binary_cross_entropy(lib.ones(3, 4), lib.ones(3, 4), lib.ones(7))",
+    "lib.tensordot(lib.ones(2, 3), lib.ones(2, 3), 1)", "lib.tensordot(lib.ones(2, 3), lib.ones(4, 2, 3), ([0, -1], [-2, 0]))", "lib.linalg.inv_ex(lib.ones(2, 3))", "lib.linalg.cholesky_ex(lib.ones(3))",
+    "prune.L1Unstructured(1).prune(lib.ones(3), importance_scores=lib.ones(2))", "prune.l1_unstructured(lib.nn.Linear(3, 2), 'weight', 1, importance_scores=lib.ones(2))", "prune.custom_from_mask(lib.nn.Linear(3, 2), 'weight', lib.ones(3))",
+])
+def test_shapes_that_are_told(call):
+    found = []
+    for lib in (torch, ours):
+        prune = importlib.import_module(f"{lib.__name__}.nn.utils.prune")
+        with pytest.raises((RuntimeError, AssertionError)) as caught:
+            eval(call, dict(lib=lib, prune=prune))
+        found.append(str(caught.value).split("\n")[0])
+    assert found[1].startswith(found[0].rstrip("."))

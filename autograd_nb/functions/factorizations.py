@@ -179,8 +179,7 @@ def geqrf(input, *, out=None):
     """
     if input._array.ndim < 2:
         raise RuntimeError('torch.geqrf: input must have at least 2 dimensions.')
-    if input._array.dtype.kind not in 'fc' or input._array.dtype.itemsize < 4:
-        raise NotImplementedError(f'"geqrf_cpu" not implemented for \'{F._type_name(input)}\'')
+    _need_long_numbers(input, 'geqrf_cpu')
     if input._node is not None and input._array.dtype.kind == 'c' and LOCAL.modes.grad:
         raise RuntimeError(
             'geqrf does not support automatic differentiation for outputs with complex dtype.'
@@ -191,6 +190,11 @@ def geqrf(input, *, out=None):
         words = "the derivative for 'geqrf' is not implemented."
         a, tau = (_op['with_input'](v, input, words=words) for v in (a, tau))
     return into(out, return_geqrf(a, tau))
+
+def _need_long_numbers(x, kernel):
+    "Raise PyTorch's error for numbers that LAPACK does not take."
+    if x._array.dtype.kind not in 'fc' or x._array.dtype.itemsize < 4:
+        raise NotImplementedError(f'"{kernel}" not implemented for \'{F._type_name(x)}\'')
 
 def _packed_qr(a):
     m, n = a.shape[-2:]
@@ -243,6 +247,7 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     reflections that `geqrf` packs.
     """
     _check_ormqr(input, tau, other, -2 if left else -1)
+    _need_long_numbers(input, 'ormqr_cpu')
     order = builtins.range(tau._array.shape[-1])
     for i in reversed(order) if left != transpose else order:
         v, t = L.reflector(input, i), unsqueeze(unsqueeze(F.select(tau, -1, i), -1), -1)

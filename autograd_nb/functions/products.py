@@ -41,17 +41,21 @@ def _dims_in_common(a, b, dims):
             raise RuntimeError(f'tensordot expects dims >= 0, but got dims={dims}')
         if dims > builtins.min(a._array.ndim, b._array.ndim):
             raise RuntimeError(f'tensordot expects dims < ndim_a or ndim_b, but got dims={dims}')
-        da, db = list(range(a._array.ndim - dims, a._array.ndim)), list(range(dims))
+        da, db = list(range(-dims, 0)), list(range(dims))
     else:
         da, db = ([v] if isinstance(v, int) else list(v) for v in dims)
     if len(da) != len(db):
         raise RuntimeError('both dimension lists should have same length')
     if a._array.dtype != b._array.dtype: raise RuntimeError('both inputs should have same dtype')
-    da, db = [dim_of(d, a._array.ndim) for d in da], [dim_of(d, b._array.ndim) for d in db]
-    for d in (*da, *db):
-        if builtins.max(da.count(d), db.count(d)) > 1:
-            raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
     return da, db
+
+def _dims_once(dims, x):
+    "Dimensions counted from the first; each must be there, and only once."
+    dims = [dim_of(d, x._array.ndim) for d in dims]
+    for d in dims:
+        if dims.count(d) > 1:
+            raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
+    return dims
 
 # %% ../../nbs/tensor/functions/26_products.ipynb #12df50ce
 @forms('function')
@@ -61,13 +65,14 @@ def tensordot(a, b, dims=2, out=None):
     """
     da, db = _dims_in_common(a, b, dims)
     for i, j in zip(da, db):
-        if a._array.shape[i] == 1: b = F.sum(b, j, True, dtype=b.dtype)
-        elif b._array.shape[j] == 1: a = F.sum(a, i, True, dtype=a.dtype)
-        if a._array.shape[i] != b._array.shape[j]:
+        if a.size(i) == 1: b = F.sum(b, j, True, dtype=b.dtype)
+        elif b.size(j) == 1: a = F.sum(a, i, True, dtype=a.dtype)
+        if a.size(i) != b.size(j):
             raise RuntimeError(
-                f'contracted dimensions need to match, but first has size {a._array.shape[i]} in'
-                f' dim {i} and second has size {b._array.shape[j]} in dim {j}'
+                f'contracted dimensions need to match, but first has size {a.size(i)} in dim {i}'
+                f' and second has size {b.size(j)} in dim {j}'
             )
+    da, db = _dims_once(da, a), _dims_once(db, b)
     ra, rb = (
         [d for d in range(a._array.ndim) if d not in da],
         [d for d in range(b._array.ndim) if d not in db],
@@ -170,13 +175,13 @@ def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     ' torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than'
     ' multiple parameters.'
 )
-def chain_matmul(*matrices, out=None):
+def chain_matmul(*tensors, out=None):
     "The product of a chain of matrices."
-    if not matrices: raise RuntimeError('chain_matmul(): Expected one or more matrices')
-    for m in matrices:
+    if not tensors: raise RuntimeError('chain_matmul(): Expected one or more matrices')
+    for m in tensors:
         if m._array.ndim != 2:
             raise RuntimeError(f'Tensor dimension is {m._array.ndim}, expected 2 instead.')
-    return matrices[0].clone() if len(matrices) == 1 else L.multi_dot(matrices, out=out)
+    return tensors[0].clone() if len(tensors) == 1 else L.multi_dot(tensors, out=out)
 
 _NO_DIM = (
     'Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim'

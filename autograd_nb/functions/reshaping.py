@@ -181,13 +181,13 @@ def _flat(s, start_dim, end_dim):
 @forms('function method')
 def unflatten(input, dim, sizes):
     "One dimension as several."
-    if not input._array.ndim:
+    if not sizes: raise RuntimeError('unflatten: sizes must be non-empty')
+    s, d = input._array.shape, dim_of(dim, input._array.ndim)
+    if not s:
         raise RuntimeError(
             'unflatten got an unexpected error:\n'
             f'Dimension specified as {dim} but tensor has no dimensions'
         )
-    s, d = input._array.shape, dim_of(dim, input._array.ndim)
-    if not sizes: raise RuntimeError('unflatten: sizes must be non-empty')
     if list(sizes).count(-1) > 1:
         raise RuntimeError('unflatten got an unexpected error:\nonly one dimension can be inferred')
     rest = math.prod(x for x in sizes if x != -1)

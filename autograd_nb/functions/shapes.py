@@ -9,7 +9,6 @@ __all__ = ['atleast_1d', 'atleast_2d', 'atleast_3d', 'unsafe_split', 'unsafe_chu
 
 # %% ../../nbs/tensor/functions/18_shapes.ipynb #2bd51fb8
 import builtins
-import itertools
 
 from .. import functions as F
 from ..arrays.dtypes import DTYPES
@@ -132,9 +131,9 @@ def rot90(input, k=1, dims=(0, 1)):
 
 # %% ../../nbs/tensor/functions/18_shapes.ipynb #7fd435eb
 def _sizes_among(shape):
-    "A shape, or a single size, as a tuple. Raises PyTorch's errors for what is none."
+    "A shape, or a single size as one. Raises PyTorch's errors for what is none."
     several = isinstance(shape, (tuple, list, range, str))
-    sizes = tuple(shape) if several else (shape,)
+    sizes = shape if several else (shape,)
     for s in sizes:
         if not several and type(s) is not int:
             raise RuntimeError(
@@ -150,24 +149,19 @@ def _sizes_among(shape):
 def broadcast_shapes(*shapes):
     "The shape to which all shapes broadcast."
     shapes = [_sizes_among(s) for s in shapes if s is not None]
-    out = []
-    for sizes in itertools.zip_longest(*[s[::-1] for s in shapes], fillvalue=1):
-        sizes = [s for s in sizes if s != 1]
-        if builtins.any(s != sizes[0] for s in sizes):
-            where, culprit = next(
-                (i, s)
-                for i, s in enumerate(shapes)
-                if len(s) > len(out) and s[-1 - len(out)] == sizes[-1]
-            )
-            raise RuntimeError(
-                f'Attempting to broadcast a dimension of length {sizes[-1]} at {-1 - len(out)}!'
-                f' Mismatching argument at index {where} had {culprit};'
-                f' but expected shape should be broadcastable to {[sizes[0], *out[::-1]]}. The'
-                f' shapes are {", ".join(map(str, shapes))}: aligned at the right, each pair of'
-                ' sizes must be equal or contain a 1.'
-            )
-        out.append(sizes[0] if sizes else 1)
-    return Size(out[::-1])
+    common = [1] * builtins.max(map(len, shapes), default=0)
+    for index, shape in enumerate(shapes):
+        for k in range(-1, -1 - len(shape), -1):
+            if common[k] == 1:
+                common[k] = shape[k]
+            elif shape[k] not in (1, common[k]):
+                raise RuntimeError(
+                    f'Attempting to broadcast a dimension of length {shape[k]} at {k}! Mismatching'
+                    f' argument at index {index} had {shape}; but expected shape should be'
+                    f' broadcastable to {common}. The shapes are {", ".join(map(str, shapes))}:'
+                    ' aligned at the right, each pair of sizes must be equal or contain a 1.'
+                )
+    return Size(common)
 
 @forms('function method')
 def diagflat(input, offset=0):

@@ -178,10 +178,10 @@ def stft(
     it begins there. `normalized`: divide by the root of `n_fft`. `onesided`: only the frequencies
     that a real signal has. `return_complex=False` gives real and imaginary parts as a last
     dimension. Raises RuntimeError for sizes that do not fit."""
-    a = input._array
     flags = normalized, onesided, return_complex, align_to_window
     error = refused('stft', (input, n_fft, hop_length, win_length, window, *flags), {})
     if error is not None: raise error
+    a = input._array
     hop, length = _frame_sizes(n_fft, hop_length, win_length)
     said = lambda t: _call(
         'stft', t, n_fft, hop, length, window, normalized=normalized, onesided=onesided,

@@ -32,7 +32,7 @@ from autograd_nb.nn.functional import (  # noqa: F401
     pixel_unshuffle,
     rms_norm, rrelu, rrelu_, selu_, threshold_
 )
-from .functional.dropouts import _coins, _masked
+from .functional.dropouts import _coins, _masked, _need_channels
 from autograd_nb.nn.modules.rnn import (
     gru_step as _gru_step, lstm_step as _lstm_step, rnn_step as _rnn_step
 )
@@ -132,8 +132,7 @@ feature_alpha_dropout, feature_alpha_dropout_ = (
 )
 
 def _of_channels(input, p, train, in_place=False):
-    if input.dim() < 2:
-        raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
+    _need_channels(input.dim())
     return _masked(input, input._array.shape[:2] + (1,) * (input.dim() - 2), p, train, in_place)
 
 def feature_dropout(input, p, train):

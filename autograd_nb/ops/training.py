@@ -14,9 +14,10 @@ from ..graph.modes import LAYERS
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, linear, op
 from .indexing import all_below
-from .pointwise import as_numbers, clamp, log, maximum, sigmoid, softplus
+from .pointwise import as_numbers, maximum, sigmoid, softplus
 from .reduce import added, all, count_of, mean, per_example, sum
 from .shape import all_batched, pointwise, reshape
+from .special import hardtanh, logit
 
 # %% ../../nbs/ops/07_training.ipynb #622e6556
 def check_rows(indices, rows):
@@ -197,7 +198,8 @@ def _bent(d, bend):
     near = xp.minimum(d, d.dtype.type(bend))
     return near * (d - near * d.dtype.type(0.5))
 
-def _smooth_slope(x, y, s): return clamp((x - y) * (1 / s['beta']), min=-1.0, max=1.0)
+def _smooth_slope(x, y, s):
+    return hardtanh((x - y) * (1 / s['beta']), min_val=-1.0, max_val=1.0)
 
 @loss_op(
     _smooth_slope,
@@ -219,7 +221,7 @@ smooth_l1_loss.vjp(
     ),
 )
 
-def _huber_slope(x, y, s): return clamp(x - y, min=-s['delta'], max=s['delta'])
+def _huber_slope(x, y, s): return hardtanh(x - y, min_val=-s['delta'], max_val=s['delta'])
 
 # %% ../../nbs/ops/07_training.ipynb #5190ccfa
 @loss_op(
@@ -251,8 +253,7 @@ def weighted(values, weight):
 def _bce_slope(x, y, s):
     return weighted((x - y) / maximum((1 - x) * x, 1e-12), s['weight'])
 
-def _bce_slope_y(x, y, s):
-    return weighted(clamp(log(1 - x), min=-100.0) - clamp(log(x), min=-100.0), s['weight'])
+def _bce_slope_y(x, y, s): return weighted(-logit(x), s['weight'])
 
 @loss_op(
     _bce_slope,

@@ -40,8 +40,9 @@ def _per_group(name, optimizer, value):
 
 def _watch(optimizer):
     """Have a `step` that somebody has put into this one optimiser note that it was called, and
-    remember which it is.
+    remember which it is. Steps before the first schedule do not count.
     """
+    if not hasattr(optimizer, '_watched'): optimizer._opt_called = False
     own = optimizer.__dict__.get('step')
     if own is not None and not hasattr(own, 'watched'):
 

@@ -213,7 +213,7 @@ def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_sm
     classes = input._array.shape[dim]
     _check_weight(weight, classes, 'cross_entropy: ')
     if label_smoothing:
-        target = target * (1 - label_smoothing) + label_smoothing / classes
+        target = target * (1 - label_smoothing) + label_smoothing / builtins.max(classes, 1)
     values = _op['log_softmax'](input, dim=dim) * target
     if weight is not None:
         values = values * weight.view(-1, *[1] * (input.dim() - dim - 1))

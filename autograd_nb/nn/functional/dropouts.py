@@ -111,7 +111,11 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     "`alpha_dropout` of whole channels (dimension 1)."
     F.need_tensor(input, 'feature_alpha_dropout')
     shape = input._array.shape
+    if 0 < p < 1 and training: _need_channels(len(shape))
     return _alpha_masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
+
+def _need_channels(dims):
+    if dims < 2: raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
 
 # %% ../../../nbs/nn/functional/03_dropouts.ipynb #9c6eec1a
 def _check_channels(dims, got):
@@ -153,12 +157,11 @@ def _channels(dims):
         need_tensor(input, 'dropout')
         shape = input._array.shape
         _check_channels(dims, len(shape))
-        # one example
-        if dims != 2 and len(shape) != dims + 2:
+        one_example = dims != 2 and len(shape) != dims + 2
+        if p and training: _need_channels(len(shape) + one_example)
+        if one_example:
             out = _masked(input, shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
             return out if out is input else rename(out, 'SqueezeBackward1', pictured=False)
-        if len(shape) < 2 and training and p:
-            raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
         return _masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
 
     drop.__name__, drop.__doc__ = (

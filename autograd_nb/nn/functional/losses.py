@@ -14,7 +14,8 @@ from ...argument_types import user_level
 from ...autograd.function import DelayedError
 from ...functions import need_tensor
 from ...functions.arguments import _op
-from ...graph.errors import broadcast_error
+from ...functions.shapes import broadcast_shapes
+from ...graph.errors import broadcast_error, fits_error
 from ...graph.modes import LOCAL
 from ...graph.node import WRAPPERS
 from ...layers.casting import castable
@@ -44,7 +45,9 @@ def summarise(values, reduction):
         values if reduction == 'none' else F.sum(values) if reduction == 'sum' else F.mean(values)
     )
 
-def _same_size(input, target):
+def _same_size(function, input, target):
+    need_tensor(input, function)
+    need_tensor(target, function, 'target', 2)
     if input._array.shape != target._array.shape:
         warnings.warn(
             f'Using a target size ({target.shape}) that is different to the input size'
@@ -55,10 +58,8 @@ def _same_size(input, target):
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None):
     "The squared difference."
-    need_tensor(input, 'mse_loss')
-    need_tensor(target, 'mse_loss', 'target', 2)
+    _same_size('mse_loss', input, target)
     reduction = reduction_of(reduction, size_average, reduce)
-    _same_size(input, target)
     if weight is not None: return _weighted((input - target) ** 2, weight, reduction)
     if target._array.dtype.kind in 'biu': F.refuse_integers('mse_cpu', input)
     return _op['mse_loss'](input, target, reduction=reduction)
@@ -67,10 +68,8 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', we
 @castable
 def l1_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None):
     "The absolute difference."
-    need_tensor(input, 'l1_loss')
-    need_tensor(target, 'l1_loss', 'target', 2)
+    _same_size('l1_loss', input, target)
     reduction = reduction_of(reduction, size_average, reduce)
-    _same_size(input, target)
     if weight is not None: return _weighted((input - target).abs(), weight, reduction)
     return summarise((input - target).abs(), reduction)
 
@@ -85,10 +84,10 @@ def _weighted(values, weight, reduction):
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mean', beta=1.0):
     "The absolute difference, rounded off below `beta`."
+    _same_size('smooth_l1_loss', input, target)
+    reduction = reduction_of(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError('smooth_l1_loss does not support negative values for beta.')
-    reduction = reduction_of(reduction, size_average, reduce)
-    _same_size(input, target)
     if beta == 0: return summarise((input - target).abs(), reduction)
     if target._array.dtype.kind in 'biu': F.refuse_integers('smooth_l1_cpu', input)
     elif input._array.dtype.kind in 'biu': input = input.to(target.dtype)
@@ -97,10 +96,10 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
 # %% ../../../nbs/nn/functional/06_losses.ipynb #5d21c7e4
 def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
+    _same_size('huber_loss', input, target)
+    reduction = reduction_of(reduction)
     if delta <= 0:
         raise RuntimeError('huber_loss does not support non-positive values for delta.')
-    reduction = reduction_of(reduction)
-    _same_size(input, target)
     if target._array.dtype.kind in 'biu': F.refuse_integers('huber_cpu', input)
     elif input._array.dtype.kind in 'biu': raise _no_float(input, F._type_name(target))
     first = reduction if weight is None else 'none'
@@ -122,6 +121,10 @@ def _of_two_types(out, input, target):
     found, expected = F._type_name(other), F._type_name(wants)
     return DelayedError(f'Found dtype {found} but expected {expected}', 1)(_typed_as(out, input))
 
+def _no_larger(losses, shape):
+    "Raise unless losses keep their shape beside a factor: PyTorch multiplies them in place."
+    if shape != losses.shape: raise fits_error(losses, shape)
+
 def _static(weight): return None if weight is None else weight._array
 
 # %% ../../../nbs/nn/functional/06_losses.ipynb #31b3403b
@@ -141,6 +144,7 @@ def binary_cross_entropy(
         )
     F.refuse_integers('binary_cross_entropy', input)
     _refuse_gradient('binary_cross_entropy', weight=weight)
+    if weight is not None: _no_larger(input, broadcast_shapes(input.shape, weight.shape))
     if weight.__class__ in WRAPPERS:
         losses = binary_cross_entropy(input, target, reduction='none')
         return summarise(losses * weight, reduction)
@@ -160,9 +164,8 @@ def binary_cross_entropy_with_logits(
         )
     F.refuse_integers('log_sigmoid_cpu', input)
     if target._array.dtype.kind in 'biu': raise _no_float(target, F._type_name(input))
-    if pos_weight is not None:
-        misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
-        if misfit is not None: raise misfit
+    for factor, first in ((pos_weight, False), (weight, True)):
+        if factor is not None: _check_factor(input, factor, first)
     if LOCAL.modes.transforms and (weight is not None or pos_weight is not None):
         return summarise(_by_logits(input, target, weight, pos_weight), reduction)
     _refuse_gradient('binary_cross_entropy_with_logits', weight=weight, pos_weight=pos_weight)
@@ -170,6 +173,13 @@ def binary_cross_entropy_with_logits(
         input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
     )
     return _typed_as(out, target)
+
+def _check_factor(losses, factor, losses_first):
+    "Raise PyTorch's errors, which name one of the two first, unless a factor fits the losses."
+    pair = (losses, factor) if losses_first else (factor, losses)
+    misfit = broadcast_error(*[x.shape for x in pair], *pair)
+    if misfit is not None: raise misfit
+    _no_larger(losses, broadcast_shapes(losses.shape, factor.shape))
 
 def _by_logits(input, target, weight, pos_weight):
     """Losses with weights that a transform may hold, by operations: the loss's own looks at the

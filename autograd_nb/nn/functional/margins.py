@@ -306,4 +306,5 @@ def multilabel_soft_margin_loss(
     "The binary cross-entropy of each label's logit, averaged over the labels (the last dimension)."
     out = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None: out = out * weight
-    return summarise(F.mean(out, -1), reduction_of(reduction, size_average, reduce))
+    out = F.sum(out, -1) / input.size(-1)
+    return summarise(out, reduction_of(reduction, size_average, reduce))

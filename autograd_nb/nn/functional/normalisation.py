@@ -133,6 +133,11 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     times `weight`.
     """
     F.need_tensor(input, 'rms_norm')
+    if input.dim() < len(normalized_shape):
+        raise ValueError(
+            f'Input tensor must have at least {len(normalized_shape)} dimensions, but got'
+            f' {input.dim()}'
+        )
     shape = _fits(input, normalized_shape)
     F.refuse_kinds(input, 'ib', 'rms_norm')
     if weight is not None and weight._array.shape != shape:
@@ -314,8 +319,8 @@ def _track_batch(input, running_mean, running_var, dims, momentum):
 @replayed_as_call
 def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
-    if running_mean is None and running_var is None: return
     a = input._array
+    if running_mean is None and running_var is None or not a.size: return
     if a.__class__ is BatchedArray:
         for running, of in ((running_mean, F.mean), (running_var, F.var)):
             running.lerp_(F.mean(of(input.detach(), dims), 0), momentum)

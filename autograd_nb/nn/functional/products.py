@@ -85,7 +85,7 @@ def bilinear(input1, input2, weight, bias=None):
                 f'bilinear(): input batch dimensions do not match at dim {d}: got {a} and {b}'
             )
     for n, x in ((1, input1), (2, input2)):
-        if x.shape[-1] != weight.shape[n]:
+        if x.size(-1) != weight.shape[n]:
             raise RuntimeError(
                 f'bilinear(): input{n} size does not match weight size: got {x.shape[-1]} but'
                 f' expected {weight.shape[n]}'

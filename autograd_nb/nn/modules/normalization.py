@@ -172,7 +172,7 @@ class CrossMapLRN2d(Module):
 
     def forward(self, input):
         if input.dim() != 4:
-            raise RuntimeError(
+            raise ValueError(
                 'CrossMapLRN2d: Expected input to be 4D, got ' + str(input.dim()) + 'D instead.'
             )
         reach, channels = (self.size - 1) // 2, input.shape[1]

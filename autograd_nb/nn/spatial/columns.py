@@ -9,6 +9,7 @@ __all__ = ['unfold', 'fold']
 import builtins
 import math
 
+from ...functions import refuse_integers
 from ...functions.arguments import _op
 from ...graph.errors import dim_error
 from .batches import _undone, as_batch, spread
@@ -85,6 +86,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
             'Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size '
             f'and non-zero dimensions for input, but got: {list(input.shape)}'
         )
+    refuse_integers('col2im_out_cpu', input)
     x, single = as_batch(input, 1)
     entries = math.prod(s['window'])
     if x.shape[1] % entries:

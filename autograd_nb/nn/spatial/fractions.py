@@ -64,6 +64,14 @@ def _check_samples(samples, x, dims):
             f'Expect _random_samples.size(2) equals to {dims}; got {samples.shape[2]}.'
         )
 
+def _check_planes(name, input, dims):
+    if input.dim() <= dims: raise dim_error(-dims - 1, input.dim())
+    _check_not_empty(name, input, dims)
+    if input.dim() > dims + 2:
+        raise RuntimeError(
+            f'{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}'
+        )
+
 def _check_fractional(name, x, window, size):
     "Whether windows of this size have room, and whether the input has numbers to compare."
     dims = len(window)
@@ -134,8 +142,7 @@ def _fractional(dims):
                     f'{name}: {what} must either be a single Int or tuple of'
                     f' {"three " * (dims == 3)}Ints'
                 )
-        if input.dim() <= dims: raise dim_error(-dims - 1, input.dim())
-        _check_not_empty(name + '_out' * (dims == 3), input, dims)
+        _check_planes(name + '_out' * (dims == 3), input, dims)
         x, single = as_batch(input, dims)
         window, old = spread(kernel_size, dims), x.shape[2:]
         if output_size is None:

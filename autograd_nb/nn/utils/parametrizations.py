@@ -15,6 +15,7 @@ from ... import functions as F, linalg as LA
 from ...arrays.cupy_backend import to_device_of
 from ...arrays.topics import take_topics
 from ...creation import eye
+from ...functions.factorizations import geqrf
 from ...graph.modes import no_grad
 from ...graph.node import tensor_like
 from ..functional import normalize
@@ -190,17 +191,10 @@ class _Reflections:
     "The reflections of a matrix."
 
     def _reflections(self, full, wide):
-        a = full.detach().cpu()._array
-        n, k = a.shape[-2:]
-        if a.ndim != 2:
-            raise NotImplementedError(
-                'batches of householder parametrisations cannot be assigned to'
-            )
-        h, tau = np.linalg.qr(a, mode='raw')
-        h = np.ascontiguousarray(h.T).astype(a.dtype)
-        sign = np.sign(np.diagonal(h))
-        h[np.arange(k), np.arange(k)] = np.where(sign == 0, 1, sign)
-        out = tensor_like(to_device_of(h, full._array))
+        out, tau = geqrf(full.detach())
+        signs = out.diagonal(dim1=-2, dim2=-1)
+        signs.sign_()
+        signs[tau == 0] *= -1  # where nothing is reflected
         return out.mT if wide else out
 
 take_topics(_Orthogonal, (_OrthogonalInverse, _Reflections))

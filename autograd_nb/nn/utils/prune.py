@@ -19,6 +19,13 @@ from ...graph.node import tensor_like
 from .convert_parameters import parameters_to_vector
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #19eac565
+def _need_scores(scores, t, what):
+    if scores.shape != t.shape:
+        raise AssertionError(
+            f'importance_scores should have the same shape as {what}, got {scores.shape} vs'
+            f' {t.shape}'
+        )
+
 class BasePruningMethod(ABC):
     """What all methods do; a subclass defines `compute_mask(t, default_mask)` and `PRUNING_TYPE`
     ('unstructured', 'structured' or 'global').
@@ -43,8 +50,7 @@ class BasePruningMethod(ABC):
     def prune(self, t, default_mask=None, importance_scores=None):
         "The pruned tensor, without any module."
         scores = t if importance_scores is None else importance_scores
-        if scores.shape != t.shape:
-            raise AssertionError('importance_scores should have the same shape as tensor t')
+        _need_scores(scores, t, 'tensor t')
         return t * self.compute_mask(scores, ones_like(t) if default_mask is None else default_mask)
 
     def remove(self, module):
@@ -78,10 +84,7 @@ class _Pruning:
             default = getattr(module, name + '_mask')
         original = getattr(module, name)
         scores = original if importance_scores is None else importance_scores
-        if scores.shape != original.shape:
-            raise AssertionError(
-                f'importance_scores should have the same shape as parameter {name} of {module}'
-            )
+        _need_scores(scores, original, f'parameter {name} of {module}')
         if not before:
             module.register_parameter(name + '_orig', original)
             del module._parameters[name]
@@ -308,7 +311,10 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t, default_mask):
         if default_mask.shape != self.mask.shape:
-            raise AssertionError('default_mask and mask must have the same shape')
+            raise AssertionError(
+                f'default_mask shape {default_mask.shape} must match self.mask shape'
+                f' {self.mask.shape}'
+            )
         return default_mask * self.mask.to(default_mask.dtype)
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #c63d8117

@@ -157,9 +157,10 @@ class Conversion:
                 held = p.grad if p.is_leaf else None
                 if conversions.get_overwrite_module_params_on_conversion():
                     p = self._parameters[name] = Parameter(fn(p.detach()), p.requires_grad)
+                    if held is not None: p.grad = fn(held)
                 else:
                     p.data = fn(p.detach())
-                if held is not None: p.grad = fn(held.detach())
+                    if held is not None: held.data = fn(held)
             for name, b in self._buffers.items():
                 if b is not None: self._buffers[name] = fn(b)
         return self

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PARTED', 'LONG', 'running_index', 'recurrence', 'delayed', 'damping', 'backward_recurrence', 'logcumsumexp_rule',
-           'logcumsumexp', 'argsort', 'places_in_order', 'running_place', 'place_of_mode', 'are_few', 'one_by_one',
-           'first_of_long', 'first_in_order', 'place_of_rank', 'as_row', 'searchsorted']
+           'logcumsumexp', 'argsort', 'places_in_order', 'running_place', 'place_of_mode', 'extreme', 'are_few',
+           'one_by_one', 'first_of_long', 'first_in_order', 'place_of_rank', 'as_row', 'searchsorted']
 
 # %% ../../nbs/ops/20_ordering.ipynb #f1689faf
 import math
@@ -15,8 +15,9 @@ from autograd_nb.arrays.numpy_backend import (
     CONSTANTS, holds_nan, like_first, one_rank, row_major, xp
 )
 from ..graph.op import Fixed, N, Z, op
+from .indexing import picked, place_back
 from .pointwise import exp, zeros_for
-from .reduce import along, dims_of, pick
+from .reduce import along, argmax, argmin, dims_of, pick, reduction_batch
 from .shape import all_batched, cat, flip, reshape, shift
 from .special import log_of_sum
 
@@ -160,6 +161,32 @@ def place_of_mode(x, *, dim):
     index = n - 1 - (y == best[:, None])[:, ::-1].argmax(1)
     index = index.reshape(*lead, 1)
     return index if last else np.ascontiguousarray(np.moveaxis(index, -1, dim))
+
+# %% ../../nbs/ops/20_ordering.ipynb #a0dd7349
+@op(
+    jvp=lambda tangents, values, out, s: (
+        picked(tangents[0], out[1], dim=s['dim'], keepdim=s['keepdim'], node='MaxBackward0'),
+        None,
+    ),
+    batch=reduction_batch,
+    outputs=2,
+    differentiable=(0,),
+    node=lambda dim, keepdim, largest: 'MaxBackward0' if largest else 'MinBackward0',
+    samples=[
+        (N(3, 4), dict(dim=1, keepdim=False, largest=True)),
+        (N(3, 4), dict(dim=0, keepdim=True, largest=False)),
+        (N(4), dict(dim=0, keepdim=False, largest=True)),
+    ],
+)
+def extreme(x, *, dim, keepdim, largest):
+    "The largest (or smallest) element along `dim`, and where the first of them is."
+    places = (argmax if largest else argmin).kernel(x, dim=dim, keepdim=keepdim)
+    return picked.kernel(x, places, dim=dim, keepdim=keepdim, node='MaxBackward0'), places
+
+extreme.reads = (1,)
+extreme.vjp(
+    x=lambda g, out, x_shape, *, dim, keepdim: place_back(g, out[1], x_shape, dim, keepdim)
+)
 
 # %% ../../nbs/ops/20_ordering.ipynb #3a76762f
 PARTED = 256  # numbers in a row from which on it is parted before anything is sorted

@@ -267,17 +267,21 @@ var_plain = definition('var')
 @fast_kernel('var')
 def var(x, *, dim=None, correction=1, keepdim=False):
     shape = (1, x.size, 1) if dim is None or dim == () else around(x, dim)
-    if shape is None or shape[2] != 1 or not fits(x, least=ROWS):
+    if shape is None or not fits(x, least=ROWS) or shape[2] > 1 and x.size >= SMALL:
         return var_plain(x, dim=dim, correction=correction, keepdim=keepdim)
-    out, count = np.empty(shape[0], F32), max(shape[1] - correction, 0)
-    thread_pool.run(loops().variances, shape[0], x.size, x.reshape(shape[:2]), float(count), out)
+    outer, many, inner = shape
+    rows = x if inner == 1 else x.reshape(shape).swapaxes(1, 2)  # of few numbers a copy
+    out, count = np.empty(outer * inner, F32), float(max(many - correction, 0))
+    thread_pool.run(loops().variances, out.size, x.size, rows.reshape(-1, many), count, out)
     if dim is None or dim == (): return out.reshape((1,) * x.ndim if keepdim else ())
     return reduced(out, x, dim, keepdim)
 
 @example
 def variances(N):
     x = N(40, 64) + 3
-    for options in (dict(dim=1), dict(dim=(-1,), correction=0, keepdim=True), dict(dim=None)):
+    for options in (
+        dict(dim=1), dict(dim=0), dict(dim=(-1,), correction=0, keepdim=True), dict(dim=None)
+    ):
         yield value('var', x, **options)
 
 order_plain = definition('first_in_order')

@@ -404,6 +404,7 @@ def _one_new(index, ndim):
 
 _FULL = slice(None)
 
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #d2bf6539
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do),
     and then the arrays.

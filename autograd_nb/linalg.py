@@ -422,9 +422,12 @@ def qr(A, mode='reduced', *, out=None):
 def lu(A, *, pivot=True, out=None):
     "Permutation, lower and upper triangular factor: `A = P @ L @ U`."
     need_matrix(A, 'linalg.lu')
-    if not pivot:
-        raise RuntimeError('linalg.lu_factor: LU without pivoting is not implemented on the CPU')
+    if not pivot: raise _no_pivots()
     return into(out, return_lu(*_op['plu'](A)))
+
+def _no_pivots():
+    "PyTorch's error for a factorization that exchanges no rows."
+    return RuntimeError('linalg.lu_factor: LU without pivoting is not implemented on the CPU')
 
 # %% ../nbs/tensor/05_linalg.ipynb #40ac6a1d
 def in_columns(matrices):
@@ -444,29 +447,13 @@ def _refuse_zero(info, name):
         ' linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)'
     )
 
-@recorded_as('LinalgLuFactorExBackward0')
 def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     "Both factors in one matrix, the row exchanges, and the places of zero pivots."
     need_matrix(A, 'linalg.lu_factor_ex')
-    P, L, U = lu(A, pivot=pivot)
-    m, n = A._array.shape[-2:]
-    k = builtins.min(m, n)
-    low, top = F.tril(L, -1), U
-    if n > k:
-        right = A.new_zeros((*A._array.shape[:-1], n - k))
-        low = F.cat([F.narrow(low, -1, 0, k), right], -1)
-    if m > k:
-        top = F.cat([top, A.new_zeros((*A._array.shape[:-2], m - k, n))], -2)
-    info = _op['first_zero'](U.detach())
-    if check_errors: _refuse_zero(info, 'lu_factor_ex')
-    return into(
-        out,
-        return_lu_factor_ex(
-            in_columns(low + top),
-            F.narrow(_op['exchanges'](P.detach()), -1, 0, k).contiguous(),
-            info,
-        ),
-    )
+    if not pivot: raise _no_pivots()
+    found = return_lu_factor_ex(*_op['lu_packed'](A))
+    if check_errors: _refuse_zero(found.info, 'lu_factor_ex')
+    return into(out, found)
 
 # %% ../nbs/tensor/05_linalg.ipynb #ab0319b8
 def lu_factor(A, *, pivot=True, out=None):

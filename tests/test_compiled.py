@@ -1,5 +1,6 @@
 """Compiled loops give what the definitions beside them give: on large arrays of many shapes, at the places where formulas break, in whole training steps, from several threads."""
 
+import itertools
 import math
 import os
 import subprocess
@@ -262,6 +263,25 @@ def test_extremes_of_hard_numbers(name, shape):
             found, wanted = (f(x, dim=dim, keepdim=keepdim) for f in (quick(name), compiled.definition(name)))
             assert found.dtype == wanted.dtype and found.shape == wanted.shape
             np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (64,), (10, 10), (4, 300), (300, 4), (3, 5, 7), (2, 1, 3)], ids=str)
+def test_few_extremes_and_their_places(shape, monkeypatch):
+    """Of few numbers both come from one loop: the first of equal ones, NaN before all others."""
+    thread_pool.loops()
+    looped = []
+    monkeypatch.setattr(rows, "flat", lambda a: looped.append(a) or a.reshape(-1))
+    draw = np.random.default_rng(1)
+    for hard in (0.0, 0.1, 0.5):
+        x = draw.integers(-4, 5, shape).astype(np.float32)
+        for value in (np.inf, -np.inf, np.nan, -0.0): x[draw.random(shape) < hard] = value
+        for dim, keepdim, largest in itertools.product(range(-1, len(shape)), (False, True), (False, True)):
+            how = dict(dim=dim, keepdim=keepdim, largest=largest)
+            for found, wanted in zip(quick("extreme")(x, **how), compiled.definition("extreme")(x, **how), strict=True):
+                assert found.dtype == wanted.dtype and found.shape == wanted.shape
+                np.testing.assert_array_equal(found, wanted)
+                assert not found.dtype.kind == "f" or np.array_equal(np.signbit(found), np.signbit(wanted))
+    assert looped
 
 
 @QUICK

@@ -1089,7 +1089,7 @@ def test_every_name_of_ours_exists(stand_in):
 compiler = pytest.mark.skipif(strict.COMPILER is None, reason="no C++ compiler to build the kernels for the CPU")
 
 
-APART = {"convolution", "conv_transpose", "conv_weight", "max_pool", "nll_loss", "nll_spread", "normalise", "attention_weights", "lstm_cell", "gru_cell", "div", "argmax", "argmin", "var", "std", "gather", "picked"}  # the first three: test_cudnn.py; the last six: test_device_rows.py; the others below
+APART = {"convolution", "conv_transpose", "conv_weight", "max_pool", "nll_loss", "nll_spread", "normalise", "attention_weights", "lstm_cell", "gru_cell", "div", "argmax", "argmin", "var", "std", "gather", "picked", "extreme"}  # the first three: test_cudnn.py; the last seven: test_device_rows.py; the others below
 _targets = [2, 0, -100, 3, 1, 3]
 FUSED_FUNCTIONS = {
     "layer norm": ((6, 5), lambda x: F.layer_norm(x, (5,), x[0].detach(), x[1].detach(), eps=1e-3)), "layer norm over two": ((3, 2, 5), lambda x: F.layer_norm(x, (2, 5))),

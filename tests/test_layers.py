@@ -23,6 +23,7 @@ from autograd_nb.layers.costs import calls_of
 from autograd_nb.layers.dispatch import Computing
 from autograd_nb.layers.observers import observe
 from autograd_nb.layers.order import ORDER
+from autograd_nb.ops import thread_pool
 from autograd_nb.utils._python_dispatch import BaseTorchDispatchMode
 
 CORE = """
@@ -385,9 +386,10 @@ def calls(code, scope):
 FEW = {  # statement -> how many functions of Python it may call, its own line among them
     "w.neg_()": 7, "w.sigmoid_()": 9, "w.round_()": 8, "x.unfold(0, 2, 1)": 13, "x.storage_offset()": 3, "x.stride()": 4,
     "torch.nn.functional.gelu(e)": 6, "torch.nn.functional.hardswish(e)": 8, "torch.nn.functional.softshrink(e)": 7, "torch.special.ndtr(e)": 15,
-    "torch.linalg.lu_factor(e.view(16, 8)[:8])": 99, "torch.linalg.inv(m)": 13, "torch.linalg.solve(m, m)": 16, "torch.linalg.cholesky(m)": 18,
+    "torch.linalg.lu_factor(e.view(16, 8)[:8])": 46, "torch.linalg.inv(m)": 13, "torch.linalg.solve(m, m)": 16, "torch.linalg.cholesky(m)": 18,
     "torch.full((3, 4), 2.0)": 15, "torch.full_like(x, 2.0)": 19, "torch.zeros(3, requires_grad=True)": 19, "torch.arange(0, 1, 0.1)": 19,
     "torch.aminmax(x)": 27, "x.logsumexp(0)": 20, "h * h": 11, "h + 1.5": 13, "h.exp()": 12, "h @ h.t()": 33,
+    "g.max(0)": 17, "g.var(0)": 19, "g.median(1)": 27, "g[i, :2]": 21, "torch.addcmul(g, g, g)": 14,
 }
 
 
@@ -395,7 +397,8 @@ FEW = {  # statement -> how many functions of Python it may call, its own line a
 def test_small_calls_take_few_functions(statement):
     pytest.importorskip("numba")
     scope = dict(x=torch.ones(3), w=torch.ones(3), a=torch.ones(3, requires_grad=True), e=torch.rand(128), torch=torch)
-    scope.update(m=torch.eye(4) * 2, h=torch.ones(3, 4, dtype=torch.float16))
+    scope.update(m=torch.eye(4) * 2, h=torch.ones(3, 4, dtype=torch.float16), g=torch.rand(10, 10), i=torch.arange(5))
+    thread_pool.loops()
     with torch.no_grad():
         code = compile(statement, "small", "eval")
         eval(code, scope)

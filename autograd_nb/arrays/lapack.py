@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LETTERS', 'ROUTINES', 'SIZE', 'WHOLE', 'ROW_MAJOR', 'LEFT', 'PLAIN', 'TRANSPOSED', 'UPPER', 'LOWER', 'GENERAL',
            'UNIT', 'ONES', 'OWN', 'FACTORS', 'KINDS', 'SIGNATURES', 'SILENT', 'find_routines', 'worthwhile',
-           'triangular_solve', 'lu', 'signatures', 'quietly', 'routine', 'qr', 'upper_of']
+           'triangular_solve', 'lu', 'order_after', 'signatures', 'quietly', 'routine', 'qr', 'upper_of']
 
 # %% ../../nbs/arrays/07_lapack.ipynb #3254d914
 import ctypes
@@ -117,28 +117,32 @@ def _offsets(lead, shape, strides):
 
 # %% ../../nbs/arrays/07_lapack.ipynb #2537e5d9
 def lu(x):
-    "Partial pivoting: (row order, packed factors) of a stack of matrices, as LAPACK finds them."
+    """Partial pivoting of a stack of matrices: packed factors, the rows that are exchanged in turn
+    (from 1), and of each the place of the first pivot that is zero, or 0.
+    """
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
-    count, factor = math.prod(lead), ROUTINES['getrf', x.dtype]
+    count, k, factor = math.prod(lead), min(m, n), ROUTINES['getrf', x.dtype]
     # a copy in any case: the factors take the place of what they come from
     packed = np.array(x.reshape(count, m, n).swapaxes(1, 2), order='C')
-    order, pivots = np.empty((count, m), np.intp), np.zeros(max(min(m, n), 1), WHOLE)
-    at, step, exchanged = address(packed), m * n * packed.itemsize, address(pivots)
-    rows, columns, info = SIZE(m), SIZE(n), SIZE(0)
-    for k in range(count) if m and n else ():
-        factor(
-            ctypes.addressof(rows),
-            ctypes.addressof(columns),
-            at + k * step,
-            ctypes.addressof(rows),
-            exchanged,
-            ctypes.addressof(info),
-        )
-        place = list(range(m))
-        for i, other in enumerate(pivots.tolist()):
-            place[i], place[other - 1] = place[other - 1], place[i]
-        order[k] = place
-    return order.reshape(*lead, m), packed.swapaxes(1, 2).reshape(*lead, m, n)
+    pivots, info = np.zeros((count, k), WHOLE), np.zeros(count, WHOLE)
+    at, step, word = address(packed), m * n * packed.itemsize, WHOLE.itemsize
+    exchanged, wrong, rows, columns = address(pivots), address(info), SIZE(m), SIZE(n)
+    height, width = ctypes.addressof(rows), ctypes.addressof(columns)
+    for i in range(count) if k else ():
+        places = exchanged + i * k * word
+        factor(height, width, at + i * step, height, places, wrong + i * word)
+    packed = packed.swapaxes(1, 2).reshape(*lead, m, n)
+    return packed, pivots.astype('i4').reshape(*lead, k), info.astype('i4').reshape(lead)
+
+def order_after(exchanges, count):
+    "The order of `count` rows once those of a stack of `exchanges` were exchanged in turn."
+    *lead, k = exchanges.shape
+    orders = []
+    for others in exchanges.reshape(math.prod(lead), k).tolist():
+        order = list(range(count))
+        for i, other in enumerate(others): order[i], order[other - 1] = order[other - 1], order[i]
+        orders.append(order)
+    return np.array(orders, np.intp).reshape(*lead, count)
 
 # %% ../../nbs/arrays/07_lapack.ipynb #b4c87076
 try: from numpy.linalg import _umath_linalg as ufuncs

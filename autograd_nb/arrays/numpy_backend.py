@@ -624,6 +624,9 @@ def _is_slower(shape, strides, d, e):
 def like_operands(result, arrays):
     "`result`, laid out in memory as PyTorch does it for results of `arrays`, number by number."
     if result.ndim < 2: return result
+    first = arrays[0]  # in order it mostly is
+    if first.__class__ is ndarray and first.flags.c_contiguous and first.shape == result.shape:
+        return row_major(result)
     known = [a for a in arrays if is_array(a)]
     if known[0].flags.c_contiguous and known[0].shape == result.shape: return row_major(result)
     strides = [_repeating(a.shape, a.strides, result.shape) for a in known]
@@ -631,10 +634,6 @@ def like_operands(result, arrays):
 
 def like_first(result, arrays):
     "`result`, laid out in memory as PyTorch copies the first of `arrays`, which has its shape."
-    if result.ndim < 2: return result
-    first = arrays[0]  # in order it mostly is
-    if first.__class__ is ndarray and first.flags.c_contiguous and first.shape == result.shape:
-        return row_major(result)
     return like_operands(result, arrays[:1])
 
 def copy_in_order(array, dtype):

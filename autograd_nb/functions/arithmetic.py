@@ -265,7 +265,7 @@ def addcmul(input, tensor1, tensor2, *old, value=1, out=None):
     if old: return reordered(addcmul, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcmul')
     need_operands('addcmul', tensor1, tensor2)
-    if builtins.all(_is_mask(x) for x in (input, tensor1, tensor2)):
+    if _is_mask(input) and _is_mask(tensor1) and _is_mask(tensor2):
         refuse_kinds(input, 'b', 'addcmul_cpu_out')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)

@@ -367,22 +367,28 @@ def getitem(input, index):
                 raise _index_error(error, places, x.shape) from None
     given = index  # x[:,] goes entry by entry as x[:, 0] does, x[:] is one step
     index, basic = _indices(index, input._array.shape)
-    if basic:
-        dim = _one_new(index, input._array.ndim) if None in index else None
-        if dim is not None: return _unsqueeze(input, dim=dim)
-        if input._node is not None and LOCAL.modes.grad and (len(index) > 1 or index is given):
-            return _one_at_a_time(input, index)
-    else:
-        refuse_far(input, index)
-        first, index = _basic_first(index)
-        if first is not None: input = getitem(input, first)
-    try:
-        return (_basic_index if basic else _index)(input, index=index)
+    if basic: return _view(input, index, index is given)
+    refuse_far(input, index)
+    first, index = _basic_first(index)
+    if first is not None: input = _view(input, first)
+    try: return _index(input, index=index)
     except (IndexError, ValueError) as error:
         raise _index_error(error, index, input._array.shape) from None
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #ac2ea5f2
 _basic_index, _index, _unsqueeze = _op['basic_index'], _op['index'], _op['unsqueeze']
+
+def _view(input, index, by_entry=True):
+    """`input[index]` for a tuple of integers, slices, None and `...`; `by_entry`: even a single one
+    of them is a step of its own.
+    """
+    dim = _one_new(index, input._array.ndim) if None in index else None
+    if dim is not None: return _unsqueeze(input, dim=dim)
+    if input._node is not None and LOCAL.modes.grad and (by_entry or len(index) > 1):
+        return _one_at_a_time(input, index)
+    try: return _basic_index(input, index=index)
+    except (IndexError, ValueError) as error:
+        raise _index_error(error, index, input._array.shape) from None
 
 def _one_new(index, ndim):
     "Where an index of full slices and one None has a new dimension; None for any other."
@@ -398,6 +404,7 @@ def _one_new(index, ndim):
 
 _FULL = slice(None)
 
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #d2bf6539
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do),
     and then the arrays.
@@ -405,21 +412,25 @@ def _basic_first(index):
     PyTorch picks with integers before it looks at tensors; NumPy would broadcast them together with
     the tensors and move dimensions to the front.
     """
-    if builtins.all([i.__class__ is np.ndarray for i in index]): return None, index
-    first, then, work = [], [], False
+    first, then, work, dots = [], [], False, False
     for i in index:
-        if is_array(i) or i.__class__ is BatchedArray:
-            first += [slice(None)] * (i.ndim if i.dtype == bool else 1)
+        if i.__class__ is slice:
+            first.append(i)
+            then.append(_FULL)
+            work = work or i != _FULL
+        elif is_array(i) or i.__class__ is BatchedArray:
+            first += _ALL[: i.ndim if i.dtype == bool else 1]
             then.append(i)
-            continue
-        first.append(i)
-        if i is Ellipsis: then.append(i)
-        elif i.__class__ not in _NUMBERS: then.append(slice(None))
-        work = work or i is None or i.__class__ in _NUMBERS
-        work = work or i.__class__ is slice and i != _FULL
+        elif i is Ellipsis:
+            first.append(i)
+            then.append(i)
+            dots = True
+        else:
+            first.append(i)
+            if i is None: then.append(_FULL)
+            work = True
     # what lies behind the last array is taken anyway; only `...` counts from there
-    if not builtins.any([i is Ellipsis for i in then]):
-        while then[-1].__class__ is slice: then.pop()
+    while not dots and then[-1].__class__ is slice: then.pop()
     return (tuple(first) if work else None), tuple(then)
 
 # %% ../../nbs/tensor/functions/11_indexing.ipynb #683b664c

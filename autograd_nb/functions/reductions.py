@@ -244,32 +244,31 @@ def only(input, node, op='picked'):
     place = constant_input(tensor_like(library_of(input._array).zeros((), np.int64)))
     return _op[op](input, place, dim=0, keepdim=True, node=node), place
 
-def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
+def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, largest, kind, node):
     need_tensor(input, name)
     if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
     if axis is not None: dim = axis
     if isinstance(dim, TensorBase): dim, other = None, dim
     if other is not None: return into(out, _op[ufunc](input, other), ufunc)
+    x = input._array
     if dim is None:
-        if not input._array.size:
-            raise _needs_dim(name)
+        if not x.size: raise _needs_dim(name)
         refuse_kinds(input, 'c', f'{name}_all')
         return into(out, _op[full](input), name)
-    refuse_kinds(input, 'c', f'{name}(): does not support complex input')
-    d = dim_of(dim, input._array.ndim)
-    if not input._array.ndim:
-        return into(out, kind(*only(input, node)), f'{name}_with_dim')
-    if not input._array.shape[d]:
+    if x.dtype.kind == 'c': refuse_kinds(input, 'c', f'{name}(): does not support complex input')
+    d = dim_of(dim, x.ndim)
+    if not x.ndim: return into(out, kind(*only(input, node)), f'{name}_with_dim')
+    if not x.shape[d]:
         raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
-    if not input._array.size: return _nothing(input, d, keepdim, kind, node)
-    where = _op[indices](_constant_of(input), dim=d, keepdim=keepdim)
-    found = kind(_op['picked'](input, where, dim=d, keepdim=keepdim, node=node), where)
+    if not x.size: return _nothing(input, d, keepdim, kind, node)
+    found = kind(*_op['extreme'](input, dim=d, keepdim=keepdim, largest=largest))
     return found if out is None else into(out, found, f'{name}_with_dim')
 
 # %% ../../nbs/tensor/functions/08_reductions.ipynb #052c6ba3
-# names, operations and node of an extreme: of two tensors, of all elements, and where it stands
-_LARGEST = 'max', 'maximum', 'amax', 'argmax', return_max, 'MaxBackward0'
-_SMALLEST = 'min', 'minimum', 'amin', 'argmin', return_min, 'MinBackward0'
+# an extreme: its name, the operations for two tensors and for all elements, whether it is the
+# largest, and what tells its place, too: the result and the node
+_LARGEST = 'max', 'maximum', 'amax', True, return_max, 'MaxBackward0'
+_SMALLEST = 'min', 'minimum', 'amin', False, return_min, 'MinBackward0'
 
 @forms('function method')
 def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):

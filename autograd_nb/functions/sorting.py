@@ -56,13 +56,13 @@ def argsort(input, dim=-1, descending=False, stable=False):
 def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     "The `k` largest (or smallest) elements along `dim`, and where they are."
     if out is not None: return into(out, topk(input, k, dim, largest, sorted))
-    d = dim_of(dim, input._array.ndim)
-    if k > (input._array.shape[d] if input._array.ndim else 1) or k < 0:
+    x = input._array
+    d = dim_of(dim, x.ndim)
+    if k > (x.shape[d] if x.ndim else 1) or k < 0:
         raise RuntimeError('selected index k out of range')
-    refuse_kinds(input, 'c', ' topk does not support complex dtypes on CPU')
-    refuse_kinds(input, 'b', 'topk does not support bool dtypes on CPU')
-    if not input._array.ndim:
-        return return_topk(*only(input, 'TopkBackward0'))
+    if x.dtype.kind == 'c': refuse_kinds(input, 'c', ' topk does not support complex dtypes on CPU')
+    if x.dtype.kind == 'b': refuse_kinds(input, 'b', 'topk does not support bool dtypes on CPU')
+    if not x.ndim: return return_topk(*only(input, 'TopkBackward0'))
     index = _op['first_in_order'](
         _constant_of(input), dim=d, k=k, descending=builtins.bool(largest)
     )

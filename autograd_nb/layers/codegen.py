@@ -88,12 +88,13 @@ one and lends         |    if {lent}: d = d.copy()
 one                   |    o = new_tensor(Tensor); o._array = d
 one and not view      |    o._meta = meta
 one and view          |    o._node = None; o._meta = view_meta({first}, o)
-several               |    ds = [v if v.__class__ is ndarray else asarray(v) for v in d]
-several and lends     |    ds = [d.copy() if {lent} else d for d in ds]
-several               |    os = []
-several               |    for d in ds:
-several               |        o = new_tensor(Tensor); o._array = d; o._node = None; os.append(o)
+several               |    ds = []; os = []
+several               |    for d in d:
+several               |        if d.__class__ is not ndarray: d = asarray(d)
+several and lends     |        if {lent}: d = d.copy()
+several               |        o = new_tensor(Tensor); o._array = d; o._node = None
 several and not view  |        o._meta = meta
+several               |        ds.append(d); os.append(o)
 several and view      |    view_metas({first}, os)
 differentiable        |    if no_record:
 one and not view      |    {inner}o._node = None

@@ -96,7 +96,7 @@ def _strides_of_part(x, index):
     forgets where it was cut, and what is put there by `out=` is lost.
     """
     strides, start, d = [], 0, 0
-    missing = x.ndim - sum(i is not None and i is not Ellipsis for i in index)
+    missing = x.ndim - len(index) + sum([i is None or i is Ellipsis for i in index])
     for i in index if Ellipsis in index else (*index, Ellipsis):
         if i is None: strides.append(x.shape[d] * x.strides[d] if d < x.ndim else x.itemsize)
         elif i is Ellipsis:
@@ -396,7 +396,9 @@ def add_at(out, places, values):
 # %% ../../nbs/ops/05_indexing.ipynb #3db421fe
 def all_bool(index):
     "True if no element can be picked twice: the only arrays in the index are masks."
-    return all(is_mask(i) for i in index if is_array(i) or isinstance(i, list))
+    for i in index:
+        if (is_array(i) or isinstance(i, list)) and not is_mask(i): return False
+    return True
 
 # %% ../../nbs/ops/05_indexing.ipynb #eeff3a0b
 def zeros_of(like, shape):

@@ -83,6 +83,7 @@ SAVED_NAMES.update(
     AsStridedBackward0=dict(start='storage_offset', layout=None, own=None, x_shape=None),
     EmbeddingBackward0=dict(weight_shape=None),
     LinalgQrBackward0=dict(x_shape=None, out=None),
+    LinalgLuFactorExBackward0=dict(x_shape=None, out=None),
     PdistBackward0=DISTANCE,
     DistBackward0=DISTANCE,
     CdistBackward0=dict(x='x1', y='x2'),
@@ -194,6 +195,9 @@ DERIVED.update({
     ('cholesky', 'LinalgCholeskyExBackward0'): dict(upper=lambda n: False),
     ('gather', 'GatherBackward0'): dict(sparse_grad=lambda n: False),
     ('distances', 'CdistBackward0'): dict(p=lambda n: 2.0),
+    ('lu_packed', 'LinalgLuFactorExBackward0'): dict(
+        LU=lambda n: n._saved_out[0], pivots=lambda n: n._saved_out[1], pivot=lambda n: True
+    ),
     ('qr', 'LinalgQrBackward0'): dict(
         Q=lambda n: n._saved_out[0], R=lambda n: n._saved_out[1]
     ),

@@ -144,10 +144,10 @@ def lu_arrays(x):
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
     count, k = math.prod(lead), min(m, n)
     if xp.on_host and lapack.worthwhile('getrf', x, count):
-        order, packed = lapack.lu(x)
+        packed, pivots, _ = lapack.lu(x)
         low = kept(packed[..., :k], -1, False)
         xp.diagonal(low, 0, -2, -1)[...] = 1
-        return order, low, kept(packed[..., :k, :], 0, True)
+        return lapack.order_after(pivots, m), low, kept(packed[..., :k, :], 0, True)
     a = np.array(x).reshape(count, m, n)
     order = np.tile(np.arange(m), (count, 1))
     rows = np.arange(count)

@@ -216,8 +216,8 @@ def _place(name, better, best):
 
     return run
 
-before(FUSED, 'argmax')(_place('argmax', 'higher', 'highest'))
-before(FUSED, 'argmin')(_place('argmin', 'lower', 'lowest'))
+_PLACES = _place('argmin', 'lower', 'lowest'), _place('argmax', 'higher', 'highest')
+for _name, _place_of in zip(('argmin', 'argmax'), _PLACES): before(FUSED, _name)(_place_of)
 
 # %% ../../../nbs/ops/kernels/16_rows_on_device.ipynb #b3946301
 _GATHER = '''
@@ -248,3 +248,10 @@ def _picked(x, index, *, dim, keepdim, node):
     if keepdim or not x.ndim: return _gather(x, index, dim=dim)
     found = _gathered(x, Device.library.expand_dims(index, dim % x.ndim), dim)
     return found if found is NotImplemented else found.reshape(index.shape)
+
+@before(FUSED, 'extreme')
+def _extreme(x, *, dim, keepdim, largest):
+    places = _PLACES[largest](x, dim=dim, keepdim=keepdim)
+    if places is NotImplemented: return places
+    found = _picked(x, places, dim=dim, keepdim=keepdim, node='MaxBackward0')
+    return found if found is NotImplemented else (found, places)

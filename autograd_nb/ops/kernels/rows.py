@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
-           'LONG_ROWS', 'SHORT_ROWS', 'weights_plain', 'weights_rule', 'var_plain', 'order_plain', 'SOME', 'nll_plain',
-           'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around', 'reduced',
-           'parted', 'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes',
-           'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'extremes', 'extreme_places',
-           'largest_and_smallest_along', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
-           'var', 'variances', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread',
-           'classes', 'row_sums', 'add_rows', 'add_at', 'along_index', 'read_along', 'combine_along',
-           'warm_sums_at_places', 'rows_of_a_table']
+           'LONG_ROWS', 'LONG_LINE', 'SHORT_ROWS', 'extreme_plain', 'weights_plain', 'weights_rule', 'var_plain',
+           'order_plain', 'SOME', 'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop',
+           'along_rows', 'around', 'reduced', 'parted', 'without', 'in_order', 'along', 'softmax', 'softmax_back',
+           'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials',
+           'extremes', 'extreme_places', 'largest_and_smallest_along', 'extreme', 'numbers_and_places',
+           'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal', 'var', 'variances',
+           'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums',
+           'add_rows', 'add_at', 'along_index', 'read_along', 'combine_along', 'warm_sums_at_places', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -20,7 +20,7 @@ import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
     AVAILABLE, F32, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, fits_or_same, flat,
-    in_rows, integers, rule, value, warmed
+    in_rows, integers, rule, value, warmed, worth_loading
 )
 from ..indexing import all_below
 from ..ordering import are_few
@@ -47,8 +47,7 @@ def around(x, dim):
 
 def reduced(out, x, dim, keepdim):
     "`out`, a number for each of the other places, in the shape that `x` has without `dim`."
-    d = (dim if dim.__class__ is int else dim[0]) % x.ndim
-    return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
+    return out.reshape(without(x.shape, dim if dim.__class__ is int else dim[0], keepdim))
 
 @functools.lru_cache(1024)
 def parted(shape, dim):
@@ -57,6 +56,13 @@ def parted(shape, dim):
     dim = dim % len(shape)
     return math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
 
+@functools.lru_cache(1024)
+def without(shape, dim, keepdim):
+    "A shape without dimension `dim`, of which `keepdim` leaves one place."
+    dim %= len(shape)
+    return shape[:dim] + (1,) * keepdim + shape[dim + 1 :]
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #2b6e2a35
 def in_order(a):
     return a if a.__class__ is not np.ndarray or a.flags.c_contiguous else np.ascontiguousarray(a)
 
@@ -153,6 +159,7 @@ def sums_of_exponentials(N):
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #0812647d
 LONG_ROWS = 512  # numbers from which on NumPy compares whole rows as quickly as one thread can
+LONG_LINE = 64  # numbers up to which one after the other is the quickest way
 SHORT_ROWS = 16  # numbers up to which NumPy spends more time on each row than on its numbers
 
 def extremes(name, largest):
@@ -208,6 +215,25 @@ def largest_and_smallest_along(N):
         for dim in (0, 1, -1): yield value(name, x, dim=dim)
         yield value(name, x.reshape(-1, 2), dim=0)
 
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #57b1aaa2
+extreme_plain = definition('extreme')
+
+@fast_kernel('extreme')
+def extreme(x, *, dim, keepdim, largest):
+    small = x.size < SMALL and fits(x, least=1) and worth_loading()
+    shape = parted(x.shape, dim) if small else None
+    if shape is None or shape[2] == 1 and shape[1] > LONG_LINE:
+        return extreme_plain(x, dim=dim, keepdim=keepdim, largest=largest)
+    sizes = without(x.shape, dim, keepdim)
+    out, places = np.empty(sizes, F32), np.empty(sizes, np.int64)
+    loops().extremes_and_places(flat(x), *shape[1:], largest, flat(out), flat(places))
+    return out, places
+
+@example
+def numbers_and_places(N):
+    for largest in (True, False):
+        yield value('extreme', N(2, 3, 5), dim=1, keepdim=False, largest=largest)
+
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #7b811e40
 weights_plain, weights_rule = definition('attention_weights'), definition('attention_weights', 'x')
 
@@ -241,17 +267,21 @@ var_plain = definition('var')
 @fast_kernel('var')
 def var(x, *, dim=None, correction=1, keepdim=False):
     shape = (1, x.size, 1) if dim is None or dim == () else around(x, dim)
-    if shape is None or shape[2] != 1 or not fits(x, least=ROWS):
+    if shape is None or not fits(x, least=ROWS) or shape[2] > 1 and x.size >= SMALL:
         return var_plain(x, dim=dim, correction=correction, keepdim=keepdim)
-    out, count = np.empty(shape[0], F32), max(shape[1] - correction, 0)
-    thread_pool.run(loops().variances, shape[0], x.size, x.reshape(shape[:2]), float(count), out)
+    outer, many, inner = shape
+    rows = x if inner == 1 else x.reshape(shape).swapaxes(1, 2)  # of few numbers a copy
+    out, count = np.empty(outer * inner, F32), float(max(many - correction, 0))
+    thread_pool.run(loops().variances, out.size, x.size, rows.reshape(-1, many), count, out)
     if dim is None or dim == (): return out.reshape((1,) * x.ndim if keepdim else ())
     return reduced(out, x, dim, keepdim)
 
 @example
 def variances(N):
     x = N(40, 64) + 3
-    for options in (dict(dim=1), dict(dim=(-1,), correction=0, keepdim=True), dict(dim=None)):
+    for options in (
+        dict(dim=1), dict(dim=0), dict(dim=(-1,), correction=0, keepdim=True), dict(dim=None)
+    ):
         yield value('var', x, **options)
 
 order_plain = definition('first_in_order')

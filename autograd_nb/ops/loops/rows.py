@@ -6,7 +6,8 @@
 __all__ = ['BLOCK', 'rows_together', 'exponentials_in_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
            'variances', 'first_places', 'nll', 'nll_spread', 'softmax_across', 'softmax_back_across', 'largest_across',
            'log_softmax_across', 'log_softmax_back_across', 'logsumexp_rows', 'logsumexp', 'logsumexp_rows_back',
-           'logsumexp_back', 'extremes_of_rows', 'extremes_across', 'extremes_of_few', 'causal_weights']
+           'logsumexp_back', 'extremes_of_rows', 'extremes_across', 'extremes_of_few', 'extremes_and_places',
+           'causal_weights']
 
 # %% ../../../nbs/ops/loops/04_rows.ipynb #27f030c1
 import math
@@ -301,6 +302,20 @@ def extremes_of_few(lo, hi, x, largest, out):
                 v = x[i, k, j]
                 if t == t and not (v < t if largest else v > t): t = v
             out[i, j] = t
+
+# %% ../../../nbs/ops/loops/04_rows.ipynb #a2048e7a
+@compiled(**STRICT)
+def extremes_and_places(x, many, inner, largest, out, places):
+    """The largest (or smallest) numbers and the first place of each, over the middle dimension of
+    three, of which these are the sizes of the last two; all arrays are flat.
+    """
+    for i in range(out.size):
+        start = i // inner * many * inner + i % inner
+        t, at = x[start], 0
+        for k in range(1, many):
+            v = x[start + k * inner]
+            if (v > t if largest else v < t) or v != v and t == t: t, at = v, k
+        out[i], places[i] = t, at
 
 # %% ../../../nbs/ops/loops/04_rows.ipynb #2c870e3d
 @compiled(**SUMMING)

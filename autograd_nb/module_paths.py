@@ -26,7 +26,7 @@ SAME = {
         'ops': '_ops',
         'jit': '_jit_internal jit.annotations',
         'types': 'nn.common_types',
-        'functions': 'functional',
+        '': 'functional',
         'foreach': 'utils._foreach_utils',
         'hub': 'utils.model_zoo',
         'library': '_custom_ops',
@@ -52,8 +52,9 @@ REFUSED = {
     '_dynamo.utils': (GRAPHS, ''),
     '_subclasses': (GRAPHS, 'FakeTensor FakeTensorMode'),
     '_subclasses.fake_tensor': (GRAPHS, 'FakeTensor FakeTensorMode unset_fake_temporarily'),
-    'onnx': (GRAPHS, 'ONNXProgram OperatorExportTypes TrainingMode export symbolic_opset11'),
+    'onnx': (GRAPHS, 'ONNXProgram OperatorExportTypes TrainingMode export'),
     'onnx.symbolic_helper': (GRAPHS, ''),
+    'onnx.symbolic_opset11': (GRAPHS, ''),
     'export': (GRAPHS, 'Dim ExportedProgram export'),
     'sparse': (REMEDIES['sparse'], 'addmm log_softmax mm softmax spdiags sum'),
     'nested': (
@@ -212,7 +213,7 @@ class _Paths(MetaPathFinder, Loader):
 
     def exec_module(self, module):
         path = module.__name__.removeprefix(f'{PACKAGE}.')
-        if path in SAME: _stand_for(module.__name__, f'{PACKAGE}.{SAME[path]}')
+        if path in SAME: _stand_for(module.__name__, f'{PACKAGE}.{SAME[path]}'.rstrip('.'))
 
 sys.meta_path.append(_Paths())
 

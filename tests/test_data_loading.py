@@ -1,5 +1,6 @@
 """Data sets, samplers and the loader: PyTorch's order of examples and random numbers, batches and errors."""
 
+import random
 import warnings
 
 import numpy as np
@@ -233,6 +234,22 @@ def test_workers_draw_what_pytorchs_draw():
     theirs = [b.item() for b in torch.utils.data.DataLoader(Draw(), num_workers=2)]
     autograd_nb.manual_seed(7)
     assert [b[2].item() for b in loaded(Numbers(4), num_workers=2)] == theirs
+
+
+@pytest.mark.needs("torch")
+def test_workers_draw_what_pytorchs_draw_with_numpy_and_random():
+    import torch
+
+    def drawn(torch):
+        class Draw(torch.utils.data.Dataset):
+            def __len__(self): return 4
+
+            def __getitem__(self, i): return torch.tensor([np.random.rand(), random.random()], dtype=torch.float64)
+
+        torch.manual_seed(2**40 + 7)
+        return [b.tolist() for b in torch.utils.data.DataLoader(Draw(), num_workers=2)]
+
+    assert drawn(autograd_nb) == drawn(torch)
 
 
 def test_streams_are_shared_out():

@@ -16,7 +16,7 @@ from autograd_nb.arrays.numpy_backend import (
     CONSTANTS, holds_nan, like_first, one_rank, row_major, xp
 )
 from ..graph.op import Fixed, N, Z, op
-from .indexing import picked, place_back
+from .gathering import picked, place_back
 from .pointwise import exp, zeros_for
 from .reduce import along, argmax, argmin, dims_of, pick, reduction_batch
 from .shape import all_batched, cat, flip, reshape, shift

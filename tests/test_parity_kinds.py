@@ -1113,3 +1113,39 @@ def test_order_of_hooks_of_recurrent_cells(kind, given, bias):
         f"torch.manual_seed(0); log, cell = [], torch.nn.{kind}(3, 2, bias={bias})", "x, h = torch.ones(4, 3, requires_grad=True), torch.full((4, 2), 0.1, requires_grad=True)", "h = (h, h * 2)" if kind == "LSTMCell" else "k = h",
         "for name, p in [*cell.named_parameters(), ('x', x)]: k = p.register_hook(lambda g, name=name: log.append(name) or None)", f"y = cell{given}; y = y[0] if isinstance(y, tuple) else y; y.sum().backward(); del y", "print(log); log.clear()",
     )
+
+
+# Beside what is missing ----------------------------------------------------------------------------------------
+
+MISSING = ["[[nan, 2.0, 2.0], [1.0, nan, 2.0]]", "[[nan, nan, nan], [1.0, nan, 2.0]]", "[[3.0, 1.0, 3.0], [5.0, 1.0, nan]]", "[[nan, nan, nan]] * 2", "[[0.0, -0.0, 0.0]] * 2"]
+LEFT_OUT = ["nansum()", "nansum(0)", "nansum(1, keepdim=True)", "nanmean()", "nanmean(1)", "nanmedian()", "nanmedian(1).values", "median()", "median(1).values", "median(0, True).values"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("data", MISSING)
+@pytest.mark.parametrize("call", LEFT_OUT)
+def test_derivatives_where_numbers_are_missing(call, data, dtype):
+    agree("from math import nan", f"a = torch.tensor({data}, dtype=torch.{dtype}, requires_grad=True)", f"y = a.{call}", "y.backward(torch.ones_like(y))")
+
+
+@pytest.mark.parametrize("data", MISSING)
+@pytest.mark.parametrize("call", ["renorm(2, 0, 1.0)", "renorm(2, 1, 2.0)"])
+def test_slices_that_are_left_as_they_are_have_the_gradient_of_a_copy(call, data):
+    agree("from math import nan", f"a, b = [torch.tensor({data}, dtype=d, requires_grad=True) for d in (torch.float32, torch.float16)]", f"(a.{call} * torch.tensor([[1.0, 2.0, 3.0], [5.0, 7.0, 11.0]])).sum().backward()", f"(b * 0).{call}.sum().backward()")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("call", ["scatter_reduce(0, i, b, {reduce}, include_self={inside})", "index_reduce(0, i[:, 0], b, {reduce}, include_self={inside})"])
+@pytest.mark.parametrize("reduce", ["'amax'", "'amin'"])
+def test_who_shares_the_gradient_of_an_extreme(call, reduce, inside):
+    "Going back, an old value that equals the result is counted even where it takes no part."
+    call = call.format(reduce=reduce, inside=inside)
+    agree(
+        f"a, b = {MATRIX}, torch.tensor([[1.0, 2.0], [1.0, 5.0]], dtype=torch.float64, requires_grad=True)", "i = torch.tensor([[0, 0], [0, 1]])", f"a.{call}.sum().backward()",
+        f"z = torch.func.jvp(lambda a, b: a.{call}, (a.detach(), b.detach()), (a.detach(), b.detach()))[1]" if "scatter" in call else "z = 1",
+    )
+
+
+@pytest.mark.parametrize("call", ["a ** -0.5", "a ** 0.5", "0.0 ** a", "torch.pow(a * 0, a)", "torch.pow(torch.zeros(1), a)"])
+def test_powers_at_the_ends(call):
+    agree("from math import inf, nan", "a = torch.tensor([nan, inf, -inf, 0.0, 0.5, -2.0], requires_grad=True)", f"y = {call}", "y.backward(torch.ones_like(y))")

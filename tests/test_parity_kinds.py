@@ -1148,4 +1148,5 @@ def test_who_shares_the_gradient_of_an_extreme(call, reduce, inside):
 
 @pytest.mark.parametrize("call", ["a ** -0.5", "a ** 0.5", "0.0 ** a", "torch.pow(a * 0, a)", "torch.pow(torch.zeros(1), a)"])
 def test_powers_at_the_ends(call):
-    agree("from math import inf, nan", "a = torch.tensor([nan, inf, -inf, 0.0, 0.5, -2.0], requires_grad=True)", f"y = {call}", "y.backward(torch.ones_like(y))")
+    for dtype in ("float32", "bfloat16"):
+        agree("from math import inf, nan", f"a = torch.tensor([nan, inf, -inf, 0.0, -0.0, 0.5, -2.0], dtype=torch.{dtype}, requires_grad=True)", f"y = {call}", "y.backward(torch.ones_like(y))")

@@ -26,9 +26,10 @@ def power(x, exponent):
     if exponent == 1: return +x if x.dtype.kind != 'b' else x.copy()
     if exponent == 3: return x * x * x
     if exponent == 0: return xp.ones_like(x)
-    if x.dtype.kind in 'fc':
-        if exponent == 0.5: return xp.sqrt(x)
-        if exponent == -0.5: return xp.reciprocal(xp.sqrt(x))
+    if x.dtype.kind in 'fcV':
+        if x.dtype.char != 'e':  # as in PyTorch, which takes powers of float16 one by one
+            if exponent == 0.5: return xp.sqrt(x)
+            if exponent == -0.5: return xp.reciprocal(xp.sqrt(x))
         if exponent == -1: return xp.reciprocal(x)
         if exponent == -2: return xp.reciprocal(x * x)
     if exponent == 4 and x.dtype.kind != 'c': return (x * x) * (x * x)

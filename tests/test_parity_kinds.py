@@ -1150,3 +1150,8 @@ def test_who_shares_the_gradient_of_an_extreme(call, reduce, inside):
 def test_powers_at_the_ends(call):
     for dtype in ("float32", "bfloat16"):
         agree("from math import inf, nan", f"a = torch.tensor([nan, inf, -inf, 0.0, -0.0, 0.5, -2.0], dtype=torch.{dtype}, requires_grad=True)", f"y = {call}", "y.backward(torch.ones_like(y))")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_slices_of_sixteen_bits_are_scaled_by_a_rounded_factor(dtype):
+    agree(f"a = torch.tensor([[1.3, -2.7, 0.4, 3.1, -1.9], [0.2, 0.1, 0.3, -0.2, 0.1], [5.1, 3.3, -2.2, 4.7, 1.1]], dtype=torch.{dtype})", "print([a.renorm(2, d, 1.5).tolist() for d in (0, 1)])")

@@ -152,8 +152,8 @@ def renorm(input, p, dim, maxnorm, *, out=None):
     d = dim_of(dim, n)
     dims = tuple(i for i in range(n) if i != d)
     length = lambda x: _op['vector_norm'](x, ord=float(p), dim=dims, keepdim=True)
-    x = F.cast(input, DTYPES['float32']) if is_short(input._array) else input
-    large = length(x.detach()) > maxnorm
-    slices = where(large, x, 0.0)  # the others have no share in the derivative of a length
-    slices = F.cast(slices * (maxnorm / (length(slices) + 1e-7)), input.dtype)
-    return into(out, where(large, slices, input))
+    wide = DTYPES['float32'] if is_short(input._array) else input.dtype
+    large = length(F.cast(input.detach(), wide)) > maxnorm
+    slices = where(large, input, 0.0)  # the others have no share in the derivative of a length
+    factor = F.cast(maxnorm / (length(F.cast(slices, wide)) + 1e-7), input.dtype)
+    return into(out, where(large, slices * factor, input))

@@ -166,6 +166,23 @@ def test_what_operands_are_multiplied_by(call, factor):
         assert answers[1] == answers[0] or whole and factor == "1j"
 
 
+UNORDERED = ["torch.isclose(x, x, atol=nan)", "torch.allclose(x, x, rtol=nan)", "x.clone().normal_(0, nan)", "torch.normal(0.0, nan, (2,))", "x.clone().exponential_(nan)", "x.clone().log_normal_(0, nan)", "x.renorm(nan, 0, 1.0)", "x.renorm(2, 0, nan)",
+             "F.huber_loss(x, x, delta=nan)", "F.smooth_l1_loss(x, x, beta=nan)", *[f"F.softshrink(x.to(torch.{d}), {v})" for d in ("float32", "float64", "float16", "bfloat16") for v in ("nan", "-1", "float('inf')", "1e39", "0.5")]]
+
+
+@pytest.mark.parametrize("call", UNORDERED)
+def test_nan_is_in_no_range(call):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        try:
+            found.append(eval(call, dict(torch=lib, F=lib.nn.functional, x=lib.ones(2, 2), nan=float("nan"))).tolist())
+        except RuntimeError as error:
+            found.append(str(error).split("\n")[0])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("make", ["tensor", "as_tensor", "asarray", "from_numpy", "FloatTensor"])
 def test_arrays_that_run_backwards_are_refused(make):
     import torch

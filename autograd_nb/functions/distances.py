@@ -144,11 +144,12 @@ def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."
     words = 'linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}'
     F.refuse_kinds(input, 'ib', words)
-    if p <= 0: raise RuntimeError('renorm: non-positive-norm not supported')
+    if not p > 0: raise RuntimeError('renorm: non-positive-norm not supported')
     n = input._array.ndim
     if n < 2:
         raise RuntimeError(f'renorm: input needs at least 2 dimensions, got {n} dimensions')
-    if maxnorm < 0: raise RuntimeError(f'renorm: expected maxnorm to be >= 0 but got {maxnorm:g}')
+    if not maxnorm >= 0:
+        raise RuntimeError(f'renorm: expected maxnorm to be >= 0 but got {maxnorm:g}')
     d = dim_of(dim, n)
     dims = tuple(i for i in range(n) if i != d)
     length = lambda x: _op['vector_norm'](x, ord=float(p), dim=dims, keepdim=True)

@@ -85,7 +85,7 @@ def _weighted(values, weight, reduction):
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mean', beta=1.0):
     "The absolute difference, rounded off below `beta`."
-    if beta < 0:
+    if not beta >= 0:
         raise RuntimeError('smooth_l1_loss does not support negative values for beta.')
     reduction = reduction_of(reduction, size_average, reduce)
     _same_size(input, target)
@@ -97,7 +97,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
 # %% ../../../nbs/nn/functional/06_losses.ipynb #5d21c7e4
 def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
-    if delta <= 0:
+    if not delta > 0:
         raise RuntimeError('huber_loss does not support non-positive values for delta.')
     reduction = reduction_of(reduction)
     _same_size(input, target)

@@ -199,11 +199,13 @@ def tanhshrink(input):
     "`input - tanh(input)`."
     return input - input.tanh()
 
+_DOUBLES = np.finfo(np.float64).min, np.finfo(np.float64).max
+
 def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
     F.need_tensor(input, 'softshrink')
     if out is not None: return F.into(out, softshrink(input, lambd))
-    _, most = LIMITS.get(input._array.dtype, (0, np.finfo(np.float64).max))
+    _, most = LIMITS.get(input._array.dtype, _DOUBLES)
     if not 0 <= lambd <= most:
         raise RuntimeError(
             f'lambda must be in range [0, {most:g}] for input dtype {type_name(input._array)}, but'

@@ -396,19 +396,20 @@ OUTSIDE = {'train': 'training'}  # what functions of Python call what one inside
 
 def refused_inside(function, name, args, kwargs, failed=True):
     """The TypeError of the function that PyTorch's `function` calls by its own `name`, with its
-    own arguments. As long as the call has not `failed`, None may stand for anything but a truth
-    value: `function` may put something else in its place.
+    own arguments. As long as the call has not `failed`, None may stand for what it is the default
+    of: `function` puts something else in its place.
     """
     found = declared(name)
     if found is None or len(found.overloads) > 1: return None
-    try: given = inspect.signature(function).bind(*args, **kwargs)
+    shown = inspect.signature(function)
+    try: given = shown.bind(*args, **kwargs)
     except TypeError: return None
     for k, p in enumerate(found.overloads[0]):
         own = OUTSIDE.get(p.name, p.name)
         value = given.arguments.get(own, p.default)
         if p.name == 'reduction' or own not in given.arguments: continue
         if value is None and p.optional or _fits(name, p, value, k): continue
-        replaced = value is None and p.kind != 'bool'
+        replaced = value is None and shown.parameters[own].default is None
         if not failed and (replaced or isinstance(value, (tuple, list)) and None in value):
             continue
         words = _wrong(p, value, not p.keyword, k)
@@ -581,8 +582,7 @@ UNEXPLAINED = frozenset(
     ' is_tensor is_complex result_type round'
     ' rsub round_'
     ' cross stft frombuffer index_reduce gradient meshgrid norm'
-    ' mse_loss l1_loss smooth_l1_loss huber_loss'
-    ' interpolate upsample upsample_nearest upsample_bilinear grid_sample'
+    ' mse_loss l1_loss interpolate upsample upsample_nearest upsample_bilinear'
     ' affine_grid gaussian_nll_loss gumbel_softmax tensordot'.split()
 )
 

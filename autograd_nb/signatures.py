@@ -118,7 +118,7 @@ addbmm: Tensor input, Tensor batch1, Tensor batch2, *, Number beta=1, Number alp
 addcdiv addcmul: Tensor input, Tensor tensor1, Tensor tensor2, *, Number value=1, out | deprecated
 addmm: Tensor input, Tensor mat1, Tensor mat2, *, Number beta=1, Number alpha=1, out | Tensor
     input, Tensor mat1, Tensor mat2, dtype out_dtype, *, Number beta=1, Number alpha=1, out
-.addmm_: Tensor mat1, Tensor mat2, *, Number beta=1, Number alpha=1 | deprecated
+.addmm .addmm_: Tensor mat1, Tensor mat2, *, Number beta=1, Number alpha=1 | deprecated
 addmv: Tensor input, Tensor mat, Tensor vec, *, Number beta=1, Number alpha=1, out | deprecated
 addmv_: Tensor input, Tensor mat, Tensor vec, *, Number beta=1, Number alpha=1 | deprecated
 addr: Tensor input, Tensor vec1, Tensor vec2, *, Number beta=1, Number alpha=1, out | deprecated

@@ -143,6 +143,46 @@ def test_what_fills_a_new_tensor(call, fill):
     assert made(ours) == made(torch)
 
 
+FACTORS = ["'1'", "[1]", "None", "torch.ones(2)", "torch.ones(1)", "torch.tensor(3)", "torch.tensor(1.5)", "torch.tensor(True)", "torch.tensor(1.0, requires_grad=True)", "np.array(1)", "np.float32(1.5)", "np.bool_(True)", "1j", "2", "1.5", "True"]
+MULTIPLIED = ["torch.add(x, x, alpha={})", "x.sub(x, alpha={})", "torch.rsub(x, x, alpha={})", "x.add_(x, alpha={})", "x.addcmul(x, x, value={})", "x.addcdiv_(x.clone(), x.clone(), value={})", "torch.addcmul(x, x, x, value={})",
+              "torch.addmm(x, x, x, beta={})", "x.addmm(x, x, alpha={})", "torch.addmv(x[0], x, x[0], alpha={})", "torch.addr(x, x[0], x[0], beta={})", "torch.baddbmm(x[None], x[None], x[None], beta={})"]
+
+
+@pytest.mark.parametrize("call", MULTIPLIED)
+@pytest.mark.parametrize("factor", FACTORS)
+def test_what_operands_are_multiplied_by(call, factor):
+    "Numbers, and those in tensors without dimensions."
+    import torch
+
+    for whole in (False, True):
+        answers = []
+        for lib in (torch, ours):
+            x = lib.tensor([[1.0, 2.0], [4.0, 5.0]])
+            try:
+                out = eval(call.format(factor), {"torch": lib, "np": np, "x": x.long() if whole else x})
+                answers.append((str(out.dtype), out.tolist()))
+            except Exception as error:
+                answers.append((type(error).__mro__[-4:], str(error).split("\n")[0].split(" - got")[0]))
+        assert answers[1] == answers[0] or whole and factor == "1j"
+
+
+UNORDERED = ["torch.isclose(x, x, atol=nan)", "torch.allclose(x, x, rtol=nan)", "x.clone().normal_(0, nan)", "torch.normal(0.0, nan, (2,))", "x.clone().exponential_(nan)", "x.clone().log_normal_(0, nan)", "x.renorm(nan, 0, 1.0)", "x.renorm(2, 0, nan)",
+             "F.huber_loss(x, x, delta=nan)", "F.smooth_l1_loss(x, x, beta=nan)", *[f"F.softshrink(x.to(torch.{d}), {v})" for d in ("float32", "float64", "float16", "bfloat16") for v in ("nan", "-1", "float('inf')", "1e39", "0.5")]]
+
+
+@pytest.mark.parametrize("call", UNORDERED)
+def test_nan_is_in_no_range(call):
+    import torch
+
+    found = []
+    for lib in (torch, ours):
+        try:
+            found.append(eval(call, dict(torch=lib, F=lib.nn.functional, x=lib.ones(2, 2), nan=float("nan"))).tolist())
+        except RuntimeError as error:
+            found.append(str(error).split("\n")[0])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("make", ["tensor", "as_tensor", "asarray", "from_numpy", "FloatTensor"])
 def test_arrays_that_run_backwards_are_refused(make):
     import torch
@@ -429,6 +469,13 @@ m.unique(x, return_inverse=2)
 m.unique_consecutive(x, return_counts='a')
 F.dropout(x, training=1)
 F.alpha_dropout(x, training=1)
+F.grid_sample(x[None], m.zeros(1, 1, 1, 2), align_corners=1)
+F.huber_loss(x, x, delta=m.ones(1))
+F.smooth_l1_loss(x, x, beta=m.tensor(1.0, requires_grad=True))
+F.celu(x, None)
+F.threshold(x, 1, None)
+F.leaky_relu(x, negative_slope=None)
+F.instance_norm(x, eps=None)
 m.zeros(2, requires_grad=1)
 m.randn(2, requires_grad='a')
 m.eye(2, requires_grad=2.0)

@@ -158,6 +158,7 @@ REFERENCE = {
     "amax": lambda x, dim, keepdim: x.max() if dim is None else x.amax(dim, keepdim),
     "amin": lambda x, dim, keepdim: x.min() if dim is None else x.amin(dim, keepdim),
     "median": lambda x, dim, keepdim: x.median() if dim is None else x.median(dim, keepdim).values,
+    "nanmedian": lambda x, dim, keepdim: x.nanmedian() if dim is None else x.nanmedian(dim, keepdim).values,
     "prod": dim_or_all("prod"),
     "cumsum": lambda x, dim: x.cumsum(dim),
     "cumprod": lambda x, dim: x.cumprod(dim),

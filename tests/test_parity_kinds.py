@@ -1190,3 +1190,45 @@ def test_shapes_that_are_told(call):
             eval(call, dict(lib=lib, prune=prune))
         found.append(str(caught.value).split("\n")[0])
     assert found[1].startswith(found[0].rstrip("."))
+
+
+# Beside what is missing ----------------------------------------------------------------------------------------
+
+MISSING = ["[[nan, 2.0, 2.0], [1.0, nan, 2.0]]", "[[nan, nan, nan], [1.0, nan, 2.0]]", "[[3.0, 1.0, 3.0], [5.0, 1.0, nan]]", "[[nan, nan, nan]] * 2", "[[0.0, -0.0, 0.0]] * 2"]
+LEFT_OUT = ["nansum()", "nansum(0)", "nansum(1, keepdim=True)", "nanmean()", "nanmean(1)", "nanmedian()", "nanmedian(1).values", "median()", "median(1).values", "median(0, True).values"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("data", MISSING)
+@pytest.mark.parametrize("call", LEFT_OUT)
+def test_derivatives_where_numbers_are_missing(call, data, dtype):
+    agree("from math import nan", f"a = torch.tensor({data}, dtype=torch.{dtype}, requires_grad=True)", f"y = a.{call}", "y.backward(torch.ones_like(y))")
+
+
+@pytest.mark.parametrize("data", MISSING)
+@pytest.mark.parametrize("call", ["renorm(2, 0, 1.0)", "renorm(2, 1, 2.0)"])
+def test_slices_that_are_left_as_they_are_have_the_gradient_of_a_copy(call, data):
+    agree("from math import nan", f"a, b = [torch.tensor({data}, dtype=d, requires_grad=True) for d in (torch.float32, torch.float16)]", f"(a.{call} * torch.tensor([[1.0, 2.0, 3.0], [5.0, 7.0, 11.0]])).sum().backward()", f"(b * 0).{call}.sum().backward()")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("call", ["scatter_reduce(0, i, b, {reduce}, include_self={inside})", "index_reduce(0, i[:, 0], b, {reduce}, include_self={inside})"])
+@pytest.mark.parametrize("reduce", ["'amax'", "'amin'"])
+def test_who_shares_the_gradient_of_an_extreme(call, reduce, inside):
+    "Going back, an old value that equals the result is counted even where it takes no part."
+    call = call.format(reduce=reduce, inside=inside)
+    agree(
+        f"a, b = {MATRIX}, torch.tensor([[1.0, 2.0], [1.0, 5.0]], dtype=torch.float64, requires_grad=True)", "i = torch.tensor([[0, 0], [0, 1]])", f"a.{call}.sum().backward()",
+        f"z = torch.func.jvp(lambda a, b: a.{call}, (a.detach(), b.detach()), (a.detach(), b.detach()))[1]" if "scatter" in call else "z = 1",
+    )
+
+
+@pytest.mark.parametrize("call", ["a ** -0.5", "a ** 0.5", "0.0 ** a", "torch.pow(a * 0, a)", "torch.pow(torch.zeros(1), a)"])
+def test_powers_at_the_ends(call):
+    for dtype in ("float32", "bfloat16"):
+        agree("from math import inf, nan", f"a = torch.tensor([nan, inf, -inf, 0.0, -0.0, 0.5, -2.0], dtype=torch.{dtype}, requires_grad=True)", f"y = {call}", "y.backward(torch.ones_like(y))")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_slices_of_sixteen_bits_are_scaled_by_a_rounded_factor(dtype):
+    agree(f"a = torch.tensor([[1.3, -2.7, 0.4, 3.1, -1.9], [0.2, 0.1, 0.3, -0.2, 0.1], [5.1, 3.3, -2.2, 4.7, 1.1]], dtype=torch.{dtype})", "print([a.renorm(2, d, 1.5).tolist() for d in (0, 1)])")

@@ -248,7 +248,7 @@ def _check_deviation(std):
             raise RuntimeError('normal expects standard deviation to be non-complex')
         if std._array.__class__ is np.ndarray and (std._array < 0).any():
             raise RuntimeError('normal expects all elements of std >= 0.0')
-    elif std < 0:
+    elif not std >= 0:
         raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
 
 # %% ../../nbs/tensor/creation/06_chance.ipynb #8e9fdd5c

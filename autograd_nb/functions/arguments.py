@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['size_of', 'Size', 'is_tensor', 'need_tensor', 'need_first', 'refuse_kinds', 'refuse_complex_gradient', 'as_int',
-           'need_operands', 'need_tensors', 'outdated', 'as_operand', 'as_number', 'dim_there', 'dim_of',
+           'need_operands', 'need_tensors', 'outdated', 'as_operand', 'as_number', 'as_factors', 'dim_there', 'dim_of',
            'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'none_given']
 
 # %% ../../nbs/tensor/functions/01_arguments.ipynb #5f1a00im
@@ -207,6 +207,15 @@ def as_number(value):
     "A number of NumPy as PyTorch takes it: as one of Python, a truth value in floating point."
     if not isinstance(value, np.generic): return value
     return builtins.float(value) if value.dtype.kind == 'b' else value.item()
+
+def as_factors(method, operands, **numbers):
+    """The `numbers` by which a `method` of the first operand multiplies, as Python's: out of a
+    tensor without dimensions, too. Raises PyTorch's TypeError if one is something else.
+    """
+    given = {name: v for name, v in numbers.items() if v.__class__ is not int or v != 1}
+    error = refused(method, operands[1:], given, True)
+    if error is not None: raise error
+    return [v.item() if isinstance(v, TensorBase) else as_number(v) for v in numbers.values()]
 
 def dim_there(dim, ndim):
     "`dim_of`, for what a single number has none of."

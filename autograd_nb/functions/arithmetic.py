@@ -15,7 +15,7 @@ from ..arrays.dtypes import c_name, fitting
 from ..arrays.numpy_backend import constant
 from ..forms import forms
 from autograd_nb.functions.arguments import (
-    _op, as_number, as_operand, need_first, need_operands, need_tensor, refuse_kinds
+    _op, as_factors, as_number, as_operand, need_first, need_operands, need_tensor, refuse_kinds
 )
 from .results import cast, into
 from ..graph.errors import combination_error, mask_error
@@ -52,10 +52,8 @@ def _refuse_fraction(common):
         )
 
 # %% ../../nbs/tensor/functions/06_arithmetic.ipynb #38582baf
-def _sum_or_difference(name, input, other, alpha):
-    "What `add` or `sub` makes of `input` and `alpha * other`: one node, whatever `alpha` is."
-    if alpha != 1 and name == 'sub' and builtins.any(_is_mask(x) for x in (input, other)):
-        raise mask_error(REGISTRY['sub'], (input, other))
+def _fitting_alpha(input, other, alpha):
+    "The factor `alpha` of one of the operands. Raises PyTorch's RuntimeError if it fits neither."
     if alpha.__class__ is builtins.complex:
         common = _common(input, other)
         if common.category == 'float':
@@ -69,6 +67,15 @@ def _sum_or_difference(name, input, other, alpha):
         if alpha.__class__ is float: _refuse_fraction(common)
         fitting(alpha, common.numpy)
     if alpha is True or alpha is False: _refuse_truth(_common(input, other))
+    return alpha
+
+def _sum_or_difference(name, input, other, alpha):
+    "What `add` or `sub` makes of `input` and `alpha * other`: one node, whatever `alpha` is."
+    if alpha.__class__ is int and alpha == 1: return _op[name](input, other)
+    if alpha.__class__ not in (int, float): alpha, = as_factors(name, (input, other), alpha=alpha)
+    if alpha != 1 and name == 'sub' and builtins.any(_is_mask(x) for x in (input, other)):
+        raise mask_error(REGISTRY['sub'], (input, other))
+    alpha = _fitting_alpha(input, other, alpha)
     scaled = other
     # beside sixteen bits the product is not rounded, be it one of numbers
     if not isinstance(other, TensorBase) and is_short(input._array): scaled = input
@@ -152,8 +159,10 @@ def floor_divide(input, other, *, out=None):
 def rsub(input, other, *, alpha=1):
     "`other - alpha * input`."
     if not isinstance(input, TensorBase): raise combination_error('rsub', (input, other))
+    if alpha.__class__ is int and alpha == 1: return _op['rsub'](input, other)
+    if alpha.__class__ not in (int, float): alpha, = as_factors('rsub', (input, other), alpha=alpha)
+    alpha = _fitting_alpha(input, other, alpha)
     if alpha != 1 and _in_one_node(input, alpha):
-        fitting(alpha, _common(input, other).numpy)
         return _op['rsub_scaled'](input, other, alpha=alpha)
     return _op['rsub'](_scaled(input, alpha), other)
 
@@ -265,6 +274,8 @@ def addcmul(input, tensor1, tensor2, *old, value=1, out=None):
     if old: return reordered(addcmul, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcmul')
     need_operands('addcmul', tensor1, tensor2)
+    if value.__class__ is not int and value.__class__ is not float:
+        value, = as_factors('addcmul', (input, tensor1, tensor2), value=value)
     if _is_mask(input) and _is_mask(tensor1) and _is_mask(tensor2):
         refuse_kinds(input, 'b', 'addcmul_cpu_out')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
@@ -278,6 +289,8 @@ def addcdiv(input, tensor1, tensor2, *old, value=1, out=None):
     if old: return reordered(addcdiv, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcdiv')
     need_operands('addcdiv', tensor1, tensor2)
+    if value.__class__ is not int and value.__class__ is not float:
+        value, = as_factors('addcdiv', (input, tensor1, tensor2), value=value)
     if out is not None: return into(out, addcdiv(input, tensor1, tensor2, value=value))
     if tensor1._array.dtype.kind in 'biu' and tensor2._array.dtype.kind in 'biu':
         raise RuntimeError(

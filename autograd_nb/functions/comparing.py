@@ -41,7 +41,7 @@ def _check_closeness(function, input, other, rtol, atol):
     error = broadcast_error(input._array.shape, other._array.shape, input, other)
     if error is not None: raise error
     for name, tolerance in (('rtol', rtol), ('atol', atol)):
-        if tolerance < 0:
+        if not tolerance >= 0:
             raise RuntimeError(
                 f'{name} must be greater than or equal to zero, but got {tolerance:g}'
             )

@@ -12,7 +12,9 @@ import numpy as np
 from .. import functions as F
 from ..forms import forms
 from . import _op, dim_of, index_select, into, unsqueeze, where
+from ..arrays.dtypes import DTYPES
 from ..layers.casting import castable
+from ..layers.half import is_short
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min
@@ -142,14 +144,17 @@ def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."
     words = 'linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}'
     F.refuse_kinds(input, 'ib', words)
-    if p <= 0: raise RuntimeError('renorm: non-positive-norm not supported')
+    if not p > 0: raise RuntimeError('renorm: non-positive-norm not supported')
     n = input._array.ndim
     if n < 2:
         raise RuntimeError(f'renorm: input needs at least 2 dimensions, got {n} dimensions')
-    if maxnorm < 0: raise RuntimeError(f'renorm: expected maxnorm to be >= 0 but got {maxnorm:g}')
+    if not maxnorm >= 0:
+        raise RuntimeError(f'renorm: expected maxnorm to be >= 0 but got {maxnorm:g}')
     d = dim_of(dim, n)
-    size = _op['vector_norm'](
-        input, ord=float(p), dim=tuple(i for i in range(n) if i != d), keepdim=True
-    )
-    factor = where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
-    return into(out, input * factor)
+    dims = tuple(i for i in range(n) if i != d)
+    length = lambda x: _op['vector_norm'](x, ord=float(p), dim=dims, keepdim=True)
+    wide = DTYPES['float32'] if is_short(input._array) else input.dtype
+    large = length(F.cast(input.detach(), wide)) > maxnorm
+    slices = where(large, input, 0.0)  # the others have no share in the derivative of a length
+    factor = F.cast(maxnorm / (length(F.cast(slices, wide)) + 1e-7), input.dtype)
+    return into(out, where(large, slices * factor, input))

@@ -13,7 +13,9 @@ import numpy as np
 from ..argument_types import numbers_first, reordered
 from ..arrays.dtypes import c_name, fitting
 from ..forms import forms
-from .arguments import _op, _type_name, need_tensor, refuse_kinds
+from autograd_nb.functions.arguments import (
+    _op, _type_name, as_factors, need_tensor, refuse_kinds
+)
 from .rearranging import diagonal
 from .reductions import sum
 from .reshaping import expand, reshape
@@ -163,7 +165,9 @@ def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
     one_dtype(_ADDED, input, mat2)
     one_dtype(_MATRICES, mat1, mat2)
     if mat1._array.ndim != 2 or mat2._array.ndim != 2: _refuse_stacks(mat1, mat2)
-    if alpha != 1 or beta != 1: alpha, beta = _factors(mat1, alpha, beta)
+    if not alpha.__class__ is beta.__class__ is int or alpha != 1 or beta != 1:
+        beta, alpha = as_factors('addmm', (input, mat1, mat2), beta=beta, alpha=alpha)
+        alpha, beta = _factors(mat1, alpha, beta)
     try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
     except ValueError:
         expand(input, (mat1._array.shape[0], mat2._array.shape[1]))  # says what is wrong
@@ -174,7 +178,8 @@ def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
 def _factors(x, *numbers):
     "Numbers as factors of `x`: whole beside whole numbers, and real beside real ones."
     dtype = x._array.dtype
-    if dtype.kind in 'biu': return [int(v) for v in numbers]
+    numbers = [v.item() if isinstance(v, TensorBase) else v for v in numbers]
+    if dtype.kind in 'biu': return [int(fitting(v, dtype)) for v in numbers]
     return [fitting(v, dtype) if isinstance(v, builtins.complex) else v for v in numbers]
 
 def _scaled_sum(input, beta, product, alpha):

@@ -142,6 +142,7 @@ def addr(input, vec1, vec2, *old, beta=1, alpha=1, out=None):
     for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
         if x._array.ndim != 1:
             raise RuntimeError(f'addr: Expected 1-D argument {name}, but got {x._array.ndim}-D')
+    beta, alpha = F.as_factors('addr', (input, vec1, vec2), beta=beta, alpha=alpha)
     _refuse_factors((input, vec1, vec2), beta=beta, alpha=alpha)
     if {x._array.dtype.kind for x in (input, vec1, vec2)} == {'b'}:
         x = F.outer(vec1, vec2)

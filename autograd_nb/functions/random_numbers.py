@@ -71,7 +71,7 @@ def exponential_(self, lambd=1, *, generator=None):
     "Fill with exponentially distributed numbers of rate `lambd`."
     self._may_draw('exponential_')
     _need_continuous(self, 'Exponential')
-    if lambd <= 0:
+    if not lambd > 0:
         raise RuntimeError(f'exponential_ expects lambda > 0.0, but found lambda={lambd}')
     return self._draw(-np.log1p(-_uniform(self, generator)) / lambd, 'exponential_')
 
@@ -106,7 +106,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
     self._may_draw('log_normal_')
     F.refuse_kinds(self, 'cib', 'log_normal_cpu')
-    if std <= 0:
+    if not std > 0:
         raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
     self._need_places()
     return self._draw(

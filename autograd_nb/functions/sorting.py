@@ -92,7 +92,7 @@ def median(input, dim=None, keepdim=False, *, out=None):
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
     middle = (input._array.shape[d] - 1) // 2
     index = _op['place_of_rank'](_constant_of(input), dim=d, rank=middle)
-    if input._array.dtype.kind == 'f' and _may_hold_nan(input._array):
+    if input._array.dtype.kind in 'fV' and _may_hold_nan(input._array):
         lost = _op['isnan'](input)
         index = where(
             _op['any'](lost, dim=d, keepdim=True), _op['argmax'](lost, dim=d, keepdim=True), index

@@ -9,7 +9,6 @@ __all__ = ['return_nanmedian', 'nansum', 'nanmean', 'nanmedian', 'quantile', 'na
 import builtins
 import math
 import warnings
-import numpy as np
 
 from .. import functions as F
 from ..argument_types import user_level
@@ -24,37 +23,32 @@ from ..layers.replay import constant_input
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as, rename
 from .complex_numbers import adjoint, imag, real
-from .sorting import _may_hold_nan
 from ..transforms import looped_over
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #b0a16f3a
 def _tuple(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #4aecfa0b
-def _missing(input):
-    return _op['isnan'](input) if input._array.dtype.kind in 'fcV' else None
-
 return_nanmedian = _pair('nanmedian')
 
 @forms('function method', numpy_names=True)
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
     F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
-    bad = _missing(input)
-    if dtype is not None and dtype.is_complex and bad is not None and input._array.size:
-        F.refuse_kinds(cast(input, dtype), 'c', 'nansum_cpu')
-    if bad is None: return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
-    kept = F.masked_fill(input, bad, 0)
-    total = F.sum(kept, _tuple(dim), keepdim, dtype=dtype)
-    return into(out, rename(total, 'NansumBackward0'))
+    if input._array.dtype.kind not in 'fV':
+        return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
+    if dtype is not None:
+        input = cast(input, dtype)
+        if input._array.size: F.refuse_kinds(input, 'c', 'nansum_cpu')
+    if dim.__class__ is int: dim = (dim,)
+    return into(out, _op['nansum'](input, dim=_tuple(dim), keepdim=keepdim))
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #24217e4a
 @forms('function method', numpy_names=True)
 def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The mean of all that is not NaN."
     F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
-    bad = _missing(input)
-    if bad is None:
+    if input._array.dtype.kind not in 'fV':
         raise RuntimeError(
             'nanmean(): expected input to have floating point or complex dtype but got'
             f' {F._type_name(input)}'
@@ -64,7 +58,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
             'nanmean(): could not infer output dtype. Optional dtype must be either a floating'
             f' point or complex dtype. Got: {TYPE_NAMES.get(dtype.name, dtype.name)}'
         )
-    count = F.sum(cast(_op['logical_not'](bad), dtype or input.dtype), _tuple(dim), keepdim)
+    count = F.sum(cast(input == input, dtype or input.dtype), _tuple(dim), keepdim)
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #d40aa697
@@ -74,7 +68,9 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     indices).
     """
     F.refuse_kinds(input, 'cb', 'median_cpu')
-    if dim is None: return into(out, _nanmedian_of_all(input))
+    if dim is None:
+        op = 'nanmedian' if input._array.size else 'median'
+        return into(out, rename(_op[op](input), 'NanmedianBackward0'))
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         return into(out, return_nanmedian(*F.only(input, 'NanmedianBackward1')))
@@ -85,12 +81,6 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     if not keepdim: index = squeeze(index, d)
     values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='NanmedianBackward1')
     return into(out, return_nanmedian(values, index))
-
-def _nanmedian_of_all(input):
-    if not input._array.size: return tensor_like(np.full((), np.nan, input._array.dtype))
-    # equal ones share the gradient
-    if not _may_hold_nan(input._array): return rename(_op['median'](input), 'NanmedianBackward0')
-    return rename(nanmedian(reshape(input, -1), 0).values, 'NanmedianBackward0')
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #7b17b408
 def _parts_of(q, input, interpolation):

@@ -78,7 +78,9 @@ def behind_views(parts):
 def is_behind_view(node, field):
     "Whether PyTorch has saved a view of what `node` saved in `field`."
     parts = parts_of(node)
-    if parts is None or field not in node.op.params: return False
+    if node.op is None or field not in node.op.params: return False
+    if parts is None:  # where PyTorch ends with a view, the product before it is one of views
+        return not node.op.view and type(node).__name__ == 'ViewBackward0'
     return node.op.params.index(field) in behind_views(parts)
 
 bind(is_behind_view=is_behind_view)

@@ -266,7 +266,7 @@ class RandomNumbers:
     def normal_(self, mean=0, std=1, *, generator=None):
         "Fill with normal numbers of the given mean and standard deviation."
         self._may_draw('normal_')
-        if std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+        if not std >= 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
         if fill_few(self, 'normal', mean, std, generator, 'normal_'): return self
         array, draw = self._array, generator or generator_for(self._array)
         F.refuse_whole(array.dtype, 'normal')

@@ -19,7 +19,7 @@ from ..graph.errors import fits_error, result_type_error
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import TensorBase, WRAPPERS, node_at, tensor_like
-from ..layers.arguments import is_foreign, is_value
+from ..layers.arguments import ABSENT, is_foreign, is_value
 from ..layers.conjugate_views import BITS
 from ..layers.names import rename
 from ..layers.replay import of_arrays
@@ -90,12 +90,15 @@ class InOnePass:
         return True
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #93b0f8bb
+_FACTORS = int, float
+
 def _arithmetic(ufunc):
-    def write(array, modes, other, *, alpha=None):
+    def write(array, modes, other, *, alpha=ABSENT):
         other = _beside(array, other, modes)
-        if alpha is None:
+        if alpha is ABSENT:
             ufunc(array, other, array)
             return
+        if alpha.__class__ not in _FACTORS: raise TypeError
         alpha = _beside(array, alpha, modes)
         if not loop(array, (other,), alpha): ufunc(array, other * alpha, array)
 
@@ -106,6 +109,7 @@ def _with_product(ufunc):
     def write(array, modes, tensor1, tensor2, *, value=1):
         if not (isinstance(tensor1, TensorBase) and isinstance(tensor2, TensorBase)):
             raise TypeError
+        if value.__class__ not in _FACTORS: raise TypeError
         a, b = _beside(array, tensor1, modes), _beside(array, tensor2, modes)
         number = _beside(array, value, modes)
         if not loop(array, (a, b), number):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import functions as F
 from ...arrays.cupy_backend import is_on_device, library_of
-from ...arrays.dtypes import type_name
+from ...arrays.dtypes import LIMITS, type_name
 from ...arrays.random import default_generator
 from ...creation import zeros_like
 from ...functions import need_tensor
@@ -199,14 +199,17 @@ def tanhshrink(input):
     "`input - tanh(input)`."
     return input - input.tanh()
 
+_DOUBLES = np.finfo(np.float64).min, np.finfo(np.float64).max
+
 def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
     F.need_tensor(input, 'softshrink')
     if out is not None: return F.into(out, softshrink(input, lambd))
-    if lambd < 0:
+    _, most = LIMITS.get(input._array.dtype, _DOUBLES)
+    if not 0 <= lambd <= most:
         raise RuntimeError(
-            f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype'
-            f' {type_name(input._array)}, but found {lambd:g}'
+            f'lambda must be in range [0, {most:g}] for input dtype {type_name(input._array)}, but'
+            f' found {lambd:g}'
         )
     return _op['softshrink'](input, lambd=lambd)
 

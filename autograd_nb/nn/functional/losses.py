@@ -86,7 +86,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
     "The absolute difference, rounded off below `beta`."
     _same_size('smooth_l1_loss', input, target)
     reduction = reduction_of(reduction, size_average, reduce)
-    if beta < 0:
+    if not beta >= 0:
         raise RuntimeError('smooth_l1_loss does not support negative values for beta.')
     if beta == 0: return summarise((input - target).abs(), reduction)
     if target._array.dtype.kind in 'biu': F.refuse_integers('smooth_l1_cpu', input)
@@ -98,7 +98,7 @@ def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
     _same_size('huber_loss', input, target)
     reduction = reduction_of(reduction)
-    if delta <= 0:
+    if not delta > 0:
         raise RuntimeError('huber_loss does not support non-positive values for delta.')
     if target._array.dtype.kind in 'biu': F.refuse_integers('huber_cpu', input)
     elif input._array.dtype.kind in 'biu': raise _no_float(input, F._type_name(target))

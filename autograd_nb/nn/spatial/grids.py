@@ -16,6 +16,7 @@ from ...argument_types import user_level
 from ...arrays.dtypes import type_name
 from ...creation import linspace
 from ...functions.arguments import _op
+from ...graph.errors import argument_error
 from ...graph.node import TensorBase, tensor_like
 from ...layers.casting import castable
 from ...layers.replay import constant_input
@@ -114,10 +115,13 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
     if align_corners is None:
         warnings.warn(_ALIGNED_BEFORE, stacklevel=user_level())
         align_corners = False
+    if not isinstance(align_corners, builtins.bool):
+        got = type(align_corners).__name__
+        raise argument_error('grid_sampler', 'align_corners', 'bool', got, 5)
     _check_grid(input, grid, mode)
     return _op['grid_sample'](
         input, grid, interpolation_mode=_READING[mode], padding_mode=_OUTSIDE[padding_mode],
-        align_corners=bool(align_corners), node=f'GridSampler{input.dim() - 2}DBackward0',
+        align_corners=align_corners, node=f'GridSampler{input.dim() - 2}DBackward0',
     )
 
 # %% ../../../nbs/nn/spatial/08_grids.ipynb #06b51316

@@ -26,8 +26,10 @@ def power(x, exponent):
     if exponent == 1: return +x if x.dtype.kind != 'b' else x.copy()
     if exponent == 3: return x * x * x
     if exponent == 0: return xp.ones_like(x)
-    if x.dtype.kind in 'fc':
-        if exponent == 0.5: return xp.sqrt(x)
+    if x.dtype.kind in 'fcV':
+        if x.dtype.char != 'e':  # as in PyTorch, which takes powers of float16 one by one
+            if exponent == 0.5: return xp.sqrt(x)
+            if exponent == -0.5: return xp.reciprocal(xp.sqrt(x))
         if exponent == -1: return xp.reciprocal(x)
         if exponent == -2: return xp.reciprocal(x * x)
     if exponent == 4 and x.dtype.kind != 'c': return (x * x) * (x * x)
@@ -79,8 +81,8 @@ def exponent_rule(g, x, y, out):
     "`g * out * log(x)`, and zero where `x` is 0 and the exponent is not negative, as the limit is."
     if is_complex(y) or is_complex(x):
         return g * where(out * log(where(x + 0j, 1.0, x != 0)), 0.0, x != 0)
-    defined = (x != 0) | (y < 0)
-    return g * where(out * log(where(x, 1.0, defined)), 0.0, defined)
+    at_limit = (x == 0) & (y >= 0)
+    return g * where(0.0, out * log(where(1.0, x, at_limit)), at_limit)
 
 # %% ../../../nbs/ops/pointwise/09_powers.ipynb #15ed707d
 @binary(np.power, node='PowBackward1', samples=away)
@@ -120,6 +122,6 @@ rpow.vjp(
             )
         )
         if base
-        else where(g * -out, 0.0, out > 1)
+        else where(0.0, g * -out, out <= 1)
     )
 )

@@ -93,6 +93,7 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
         finally:
             Path(part.name).unlink(missing_ok=True)
 
+# %% ../nbs/pytorch_names/20_hub.ipynb #hb000015
 def load_state_dict_from_url(
     url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None,
     weights_only=False,

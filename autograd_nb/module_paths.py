@@ -56,6 +56,10 @@ REFUSED = {
     'onnx.symbolic_helper': (GRAPHS, ''),
     'onnx.symbolic_opset11': (GRAPHS, ''),
     'export': (GRAPHS, 'Dim ExportedProgram export'),
+}
+
+# %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a21
+REFUSED |= {
     'sparse': (REMEDIES['sparse'], 'addmm log_softmax mm softmax spdiags sum'),
     'nested': (
         REMEDIES['nested'],
@@ -86,6 +90,8 @@ REFUSED = {
         ' nn.parallel.DataParallel', 'gather scatter scatter_kwargs',
     ),
 }
+
+# %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a22
 # decorators without an effect here, and questions to which the answer is None
 ACCEPTED = {
     'fx': 'wrap', 'distributed.elastic.multiprocessing.errors': 'record',

@@ -32,6 +32,7 @@ SPARSE = {
     for name in ('sparse_coo', 'sparse_csr', 'sparse_csc', 'sparse_bsr', 'sparse_bsc', 'jagged')
 }
 
+# %% ../../nbs/tensor/methods/06_properties.ipynb #pr000001
 _made = tuple.__new__  # the entries are ints already
 
 class Facts:

@@ -10,6 +10,7 @@ import sys
 
 from . import fft, linalg, ops, special
 from .nn import functional
+from .refused import REMEDIES, NotOffered
 from .tensor import Tensor
 
 # %% ../nbs/pytorch_names/19_low_level.ipynb #8f189b38
@@ -17,6 +18,10 @@ def _slice(x, dim=0, start=None, end=None, step=1):
     return x[(slice(None),) * (dim % x.dim()) + (slice(start, end, step),)]
 
 def _index(x, indices): return x[tuple(slice(None) if i is None else i for i in indices)]
+
+def _sparse(*args, **options):
+    "Stand for an operation on sparse tensors, until it is called."
+    raise NotOffered(f'torch.ops.aten: {REMEDIES["sparse"]}.')
 
 _NOT_PUBLIC = dict(
     _softmax=lambda x, dim, half_to_float=False: functional.softmax(x, dim),
@@ -28,6 +33,9 @@ _NOT_PUBLIC = dict(
     _to_copy=lambda x, **options: x.to(**options, copy=True),
     _local_scalar_dense=Tensor.item,
     sym_size=Tensor.size,
+    _pin_memory=Tensor.pin_memory,
+    _sparse_addmm=_sparse,
+    _sparse_mm_reduce_impl=_sparse,
     tanh_backward=lambda g, out: g * (1 - out * out),
     sigmoid_backward=lambda g, out: g * out * (1 - out),
     threshold_backward=lambda g, x, threshold: g.where(x > threshold, 0.0),

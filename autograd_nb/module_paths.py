@@ -100,7 +100,8 @@ ACCEPTED = {
 DENIED = {
     'distributed.rpc': 'is_available', 'distributed.autograd': 'is_available',
     '_subclasses.fake_tensor': 'is_fake',
-    'fx.experimental.proxy_tensor': 'get_proxy_mode', 'onnx': 'register_custom_op_symbolic',
+    'fx.experimental.proxy_tensor': 'get_proxy_mode',
+    'onnx': 'is_in_onnx_export register_custom_op_symbolic',
     '_dynamo.utils': 'is_compile_supported',
 }
 

@@ -15,8 +15,12 @@ PRIVATE = {
     "distributions.utils": "_standard_normal _sum_rightmost",
     "distributions.multivariate_normal": "_precision_to_scale_tril",
     "serialization": "MAP_LOCATION add_safe_globals get_safe_globals clear_safe_globals safe_globals",
-    "optim.optimizer": "ParamsT",
-    "utils._pytree": "PyTree Context SUPPORTED_NODES _get_node_type",
+    "optim.optimizer": "ParamsT _use_grad_for_differentiable _default_to_fused_or_foreach _get_value _stack_if_compiling _view_as_real _get_scalar_dtype _to_scalar _disable_dynamo_if_unsupported"
+    " _device_dtype_check_for_fused _get_capturable_supported_devices _params_doc _maximize_doc _foreach_doc _fused_doc _capturable_doc _differentiable_doc",
+    "utils._pytree": "PyTree Context SUPPORTED_NODES PyTreeSpec FlattenFn _get_node_type _list_flatten _dict_unflatten _namedtuple_flatten_with_keys is_structseq_instance",
+    "utils.weak": "WeakIdKeyDictionary WeakTensorKeyDictionary WeakIdRef TensorWeakRef",
+    "nn.init": "_no_grad_uniform_ _no_grad_normal_ _no_grad_fill_",
+    "library": "triton_op wrap_triton",
     "utils._foreach_utils": "_group_tensors_by_device_and_dtype _has_foreach_support _get_foreach_kernels_supported_devices _get_fused_kernels_supported_devices",
     "jit": "_overload _overload_method TracerWarning",
     "_jit_internal": "_copy_to_script_wrapper",
@@ -367,3 +371,66 @@ import torch
 try: torch.library.register_fake("nobody::knows", print)
 except AttributeError as error: print(error)
 ''') == "'_OpNamespace' 'nobody' object has no attribute 'knows'\n"
+
+
+@pytest.mark.needs("torch")
+def test_dictionaries_whose_keys_die():
+    import copy
+    import gc
+
+    def told(torch):
+        weak = importlib.import_module(f"{torch.__name__}.utils.weak")
+        keys = [torch.ones(2) for _ in range(4)]
+        d = weak.WeakTensorKeyDictionary({keys[0]: 0, keys[1]: 1})
+        d[keys[2]] = [2]
+        e, f = d | {keys[3]: 3}, copy.deepcopy(d)
+        out = [len(d), len(e), d[keys[1]], d.get(torch.ones(2)), keys[0] in d, 3 in d, [*d.values()], f[keys[2]] is d[keys[2]], d.copy()[keys[2]] is d[keys[2]]]
+        del d[keys[1]], keys[0]
+        gc.collect()
+        r, w = weak.WeakIdRef(keys[0]), weak.TensorWeakRef(keys[1])
+        return [*out, len(d), [*d.values()], r() is keys[0], r == weak.WeakIdRef(keys[0]), r == weak.WeakIdRef(keys[1]), w() is keys[1], hash(r) == id(keys[0])]
+
+    import torch
+
+    assert told(autograd_nb) == told(torch)
+
+
+OPTIMISER = """
+import torch
+from torch.optim.optimizer import Optimizer, _default_to_fused_or_foreach, _disable_dynamo_if_unsupported, _get_scalar_dtype, _get_value, _stack_if_compiling, _to_scalar, _use_grad_for_differentiable, _view_as_real
+
+@_disable_dynamo_if_unsupported()
+def heavy_ball(params, grads, moments, steps, *, lr, momentum, foreach=None):
+    if foreach is None: _, foreach = _default_to_fused_or_foreach(params, False)
+    _view_as_real(params, grads, moments)
+    for p, g, m, k in zip(params, grads, moments, steps):
+        k += 1
+        m.mul_(momentum).add_(g)
+        p.add_(m, alpha=-_get_value(_to_scalar(lr)) / _get_value(k) ** 0.5)
+
+class HeavyBall(Optimizer):
+    def __init__(self, params, lr=0.1, momentum=0.9, differentiable=False): super().__init__(params, dict(lr=lr, momentum=momentum, differentiable=differentiable))
+
+    @_use_grad_for_differentiable
+    def step(self, closure=None):
+        for group in self.param_groups:
+            ps = [p for p in group["params"] if p.grad is not None]
+            for p in ps:
+                if not self.state[p]: self.state[p].update(step=torch.zeros((), dtype=_get_scalar_dtype()), moment=torch.zeros_like(p))
+            states = [self.state[p] for p in ps]
+            heavy_ball(ps, [p.grad for p in ps], [s["moment"] for s in states], [s["step"] for s in states], lr=group["lr"], momentum=group["momentum"])
+        return torch.is_grad_enabled()
+
+w, z = torch.tensor([1.0, -2.0], requires_grad=True), torch.tensor([1 + 2j], requires_grad=True)
+o = HeavyBall([w, z], torch.tensor([0.1]))
+for _ in range(3):
+    o.zero_grad()
+    ((w ** 2).sum() + z.abs().square().sum()).backward()
+    o.step()
+print([round(v, 5) for v in w.tolist()], [complex(round(v.real, 5), round(v.imag, 5)) for v in z.tolist()], o.state[w]["step"], o.step())
+"""
+
+
+@pytest.mark.needs("torch")
+def test_an_optimiser_written_as_pytorchs_are():
+    assert installed(OPTIMISER) == python(OPTIMISER)

@@ -88,8 +88,8 @@ one and lends         |    if {lent}: d = d.copy()
 one                   |    o = new_tensor(Tensor); o._array = d
 one and not view      |    o._meta = meta
 one and view          |    o._node = None; o._meta = view_meta({first}, o)
-several               |    ds = []; os = []
-several               |    for d in d:
+several               |    results = d; ds = []; os = []
+several               |    for d in results:
 several               |        if d.__class__ is not ndarray: d = asarray(d)
 several and lends     |        if {lent}: d = d.copy()
 several               |        o = new_tensor(Tensor); o._array = d; o._node = None

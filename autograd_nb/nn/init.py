@@ -68,6 +68,9 @@ def ones_(tensor):
     "Fill with ones."
     return constant_(tensor, 1.0)
 
+# what packages call them
+_no_grad_uniform_, _no_grad_normal_, _no_grad_fill_ = uniform_, normal_, constant_
+
 def zeros_(tensor):
     "Fill with zeros."
     with no_grad(): return tensor.zero_()

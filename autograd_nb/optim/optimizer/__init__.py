@@ -11,6 +11,15 @@ from .recorded import *  # noqa: F403
 from .reading import *  # noqa: F403
 from .runs import *  # noqa: F403
 from .elementwise import *  # noqa: F403
+from autograd_nb.optim.optimizer.as_packages_write import (  # noqa: F401
+    _capturable_doc, _default_to_fused_or_foreach, _device_dtype_check_for_fused,
+    _differentiable_doc, _disable_dynamo_if_unsupported, _foreach_doc, _fused_doc,
+    _get_capturable_supported_devices, _get_scalar_dtype, _get_value, _maximize_doc, _params_doc,
+    _stack_if_compiling, _to_scalar, _use_grad_for_differentiable, _view_as_real
+)
+from autograd_nb.foreach import (  # noqa: F401
+    _get_foreach_kernels_supported_devices, _get_fused_kernels_supported_devices
+)
 
 # %% ../../../nbs/optim/01_optimizer.ipynb #op010002
 __all__ = [name for name in dir() if not name.startswith('_')]

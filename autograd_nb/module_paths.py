@@ -30,6 +30,7 @@ SAME = {
         'foreach': 'utils._foreach_utils',
         'hub': 'utils.model_zoo',
         'library': '_custom_ops',
+        '_functorch.vmap': '_vmap_internals',
         'distributed.distributed_c10d': 'distributed.constants',
         'compiler': '_dynamo.eval_frame',
         '_dynamo': '_dynamo.exc',

@@ -42,3 +42,8 @@ def restore_vmap(func, in_dims, batch_size, randomness):
         ), tree_unflatten([0 if m else None for m in mine], out_spec)
 
     return inner
+
+# %% ../../nbs/functorch/03_vmap.ipynb #b2bbd1d0
+def _vmap(func, in_dims=0, out_dims=0, allow_none_pass_through=False):
+    "`vmap`, as packages from before `torch.func` import it from `torch._vmap_internals`."
+    return vmap(func, in_dims, out_dims)

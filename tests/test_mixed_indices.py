@@ -1,5 +1,6 @@
 """Indices that mix tensors, lists, slices, integers, None and `...`, drawn at random, on tensors that lie in memory in any order: what is read, its strides, its node and its gradient are PyTorch's."""
 
+import itertools
 import math
 import random
 
@@ -52,6 +53,29 @@ def test_as_in_pytorch(first):
     for seed in range(first, first + 100):
         drawn = draw(seed)
         assert read(autograd_nb, *drawn) == read(pytorch, *drawn), drawn
+
+
+BASIC = 0, -1, 5, slice(None), slice(1, None), slice(0, 2), slice(None, None, 2), slice(5, 9), Ellipsis, None
+
+
+def steps_of(torch, shape, index):
+    "What is read, its strides, the nodes that lead to it, and the gradient."
+    x = torch.arange(float(math.prod(shape))).reshape(shape).requires_grad_()
+    try: y = (x * 1)[index]
+    except IndexError as error: return str(error).split("\n")[0]
+    nodes, node = [], y.grad_fn
+    while node.next_functions: nodes, node = [*nodes, node.name()], node.next_functions[0][0]
+    y.sum().backward()
+    return tuple(y.shape), y.stride() if y.numel() else None, y.tolist(), nodes, x.grad.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4)], ids=str)
+def test_indices_without_tensors(shape):
+    "Every index of up to three entries, each with the nodes of its steps."
+    for count in range(4):
+        for index in itertools.product(BASIC, repeat=count):
+            if index.count(...) > 1: continue
+            assert steps_of(autograd_nb, shape, index) == steps_of(pytorch, shape, index), index
 
 
 BYTES = [np.array([1, 0, 1, 1], np.uint8), list(np.array([1, 0, 1, 1], np.uint8)), np.array([1, 0], np.uint8)]

@@ -442,12 +442,14 @@ def _single_step(index, shape):
     """A basic index of which one entry alone picks or cuts, as full slices and that entry; None for
     any other, or if it does not fit.
     """
-    if index[0] is Ellipsis: index = (*_ALL[: len(shape) - len(index) + 1], *index[1:])
+    if index and index[0] is Ellipsis:
+        index = (*_ALL[: len(shape) - len(index) + 1], *index[1:])
     end = len(index)
+    if not 0 < end <= len(shape): return None
     if index[0] != _FULL and end > 1 and index[1] != _FULL: return None
     while end > 1 and index[end - 1] == _FULL: end -= 1
     dim, last = end - 1, index[end - 1]
-    if len(index) > len(shape) or index[:dim].count(_FULL) != dim: return None
+    if index[:dim].count(_FULL) != dim: return None
     n = shape[dim]
     fits = -n <= last < n if last.__class__ is int else last.__class__ is slice and _cuts(last, n)
     return index[:end] if fits else None

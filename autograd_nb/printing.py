@@ -173,6 +173,7 @@ def format_tensor(tensor, tangent=None):
     if tangent is not None: notes.append(f'tangent={tangent}')
     return _add_suffixes(head + text, notes, len(head))
 
+# %% ../nbs/tensor/01_printing.ipynb #pn000001
 def _add_suffixes(tensor_str, suffixes, indent, force_newline=False):
     """A text with notes behind it, each on a new line where the last one is full, and a bracket.
     Packages call it by this name for tensors of their own.

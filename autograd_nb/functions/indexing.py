@@ -438,6 +438,7 @@ def _cuts(i, n):
     "Whether a slice leaves something out of `n` places, or turns them round."
     return i.start or i.step not in (None, 1) or i.stop is not None and not 0 <= n <= i.stop
 
+# %% ../../nbs/tensor/functions/11_indexing.ipynb #ix000021
 def _single_step(index, shape):
     """A basic index of which one entry alone picks or cuts, as full slices and that entry; None for
     any other, or if it does not fit.

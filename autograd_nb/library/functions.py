@@ -213,6 +213,7 @@ def impl_abstract(qualname, func=None, *, lib=None, _stacklevel=1):
     )
     return register_fake(qualname, func, lib=lib)
 
+# %% ../../nbs/autograd/library/03_functions.ipynb #lb000011
 def triton_op(name, fn=None, /, *, mutates_args, schema=None):
     "`custom_op` for a function that may launch kernels written in Triton."
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)

@@ -49,9 +49,7 @@ class WeakIdKeyDictionary(MutableMapping):
         self.update(dict or {})
 
     def __getitem__(self, key): return self.data[self.ref_type(key)]
-
     def __setitem__(self, key, value): self.data[self.ref_type(key, self._forget)] = value
-
     def __delitem__(self, key): del self.data[self.ref_type(key)]
 
     def __contains__(self, key):
@@ -73,7 +71,6 @@ class WeakIdKeyDictionary(MutableMapping):
     def __repr__(self): return f'<{type(self).__name__} at {id(self):#x}>'
 
     def copy(self): return type(self)(self, self.ref_type)
-
     __copy__ = copy
 
     def __deepcopy__(self, memo):

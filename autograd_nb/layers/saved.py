@@ -312,18 +312,14 @@ def saved_attribute(self, name):
 
 @added_to(Node, '__dir__')
 def names_of(self):
-    return sorted(
-        {
-            *object.__dir__(self),
-            *(
-                '_saved_' + a
-                for a, s in self.aliases.items()
-                if a is not None and (s in all_fields(type(self)) or s in self.options)
-            ),
-            *('_saved_' + a for a in self.derived),
-            *('_raw_saved_' + a for a, s in self.aliases.items() if s in all_fields(type(self))),
-        }
-    )
+    kept = all_fields(type(self))
+    told = {a: s for a, s in self.aliases.items() if a is not None}
+    return sorted({
+        *object.__dir__(self),
+        *('_saved_' + a for a, s in told.items() if s in kept or s in self.options),
+        *('_saved_' + a for a in self.derived),
+        *('_raw_saved_' + a for a, s in told.items() if s in kept),
+    })
 
 # %% ../../nbs/layers/05_saved.ipynb #4daf77dd
 class SavedTensor:

@@ -50,6 +50,9 @@ REFUSED = {
     'fx._symbolic_trace': (GRAPHS, 'Tracer symbolic_trace'),
     'fx.experimental': (GRAPHS, ''),
     'fx.experimental.proxy_tensor': (GRAPHS, 'make_fx'),
+    'fx.experimental.symbolic_shapes': (GRAPHS, ''),
+    '_higher_order_ops': (GRAPHS, ''),
+    '_higher_order_ops.associative_scan': (GRAPHS, 'associative_scan'),
     '_dynamo.utils': (GRAPHS, ''),
     '_subclasses': (GRAPHS, 'FakeTensor FakeTensorMode'),
     '_subclasses.fake_tensor': (GRAPHS, 'FakeTensor FakeTensorMode unset_fake_temporarily'),
@@ -97,6 +100,7 @@ REFUSED |= {
 ACCEPTED = {
     'fx': 'wrap', 'distributed.elastic.multiprocessing.errors': 'record',
     'onnx.symbolic_helper': 'parse_args',
+    'fx.experimental.symbolic_shapes': 'guard_or_false guard_or_true',
 }
 DENIED = {
     'distributed.rpc': 'is_available', 'distributed.autograd': 'is_available',
@@ -115,7 +119,9 @@ REFUSED |= {
     'distributed.pipelining': (
         SPREAD, 'PipelineStage Schedule1F1B ScheduleGPipe SplitPoint pipe_split pipeline'
     ),
-    'distributed._functional_collectives': (SPREAD, 'AsyncCollectiveTensor all_gather_tensor'),
+    'distributed._functional_collectives': (
+        SPREAD, 'AsyncCollectiveTensor all_gather_tensor wait_tensor'
+    ),
     'distributed.run': (SPREAD, 'get_args_parser main'),
     'distributed.fsdp': (
         SPREAD,
@@ -129,13 +135,23 @@ REFUSED |= {
         'BackwardPrefetch CPUOffload FullStateDictConfig FullyShardedDataParallel MixedPrecision'
         ' ShardingStrategy StateDictType',
     ),
+    'distributed._composable': (SPREAD, ''),
+    'distributed._composable.fsdp': (SPREAD, 'CPUOffloadPolicy MixedPrecisionPolicy fully_shard'),
     'distributed.fsdp.wrap': (
         SPREAD,
         'ModuleWrapPolicy enable_wrap size_based_auto_wrap_policy transformer_auto_wrap_policy'
         ' wrap',
     ),
+}
+
+# %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a23
+REFUSED |= {
     'distributed.tensor': (
         SPREAD, 'DTensor Partial Placement Replicate Shard distribute_module distribute_tensor'
+    ),
+    'distributed.tensor._utils': (SPREAD, 'compute_local_shape_and_global_offset'),
+    'distributed.tensor.placement_types': (
+        SPREAD, 'Partial Placement Replicate Shard _StridedShard'
     ),
     'distributed._tensor': (SPREAD, 'DTensor Replicate Shard distribute_tensor'),
     'distributed.elastic': (SPREAD, ''),
@@ -144,6 +160,16 @@ REFUSED |= {
     'distributed.checkpoint': (
         'files that many processes write are not offered. Let one process torch.save the state',
         'FileSystemReader FileSystemWriter load load_state_dict save save_state_dict',
+    ),
+    'distributed.checkpoint.state_dict': (
+        SPREAD,
+        'StateDictOptions get_model_state_dict get_optimizer_state_dict set_model_state_dict'
+        ' set_optimizer_state_dict',
+    ),
+    'distributed.checkpoint.default_planner': (SPREAD, 'DefaultLoadPlanner DefaultSavePlanner'),
+    'distributed.tensor.parallel': (
+        SPREAD, 'ColwiseParallel ParallelStyle PrepareModuleInput RowwiseParallel SequenceParallel'
+        ' parallelize_module',
     ),
     'distributed.autograd': (SPREAD, 'backward context get_gradients'),
     'distributed.rpc': (

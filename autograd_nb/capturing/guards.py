@@ -28,7 +28,7 @@ from ..arrays.topics import take_topics
 from ..graph.node import AccumulateGrad, TensorBase, node_at
 from ..graph.pytree import tree_flatten
 from ..layers.extras import GradBox
-from ..layers.names import OWN_PACKAGES, is_own
+from ..layers.names import OWN_PACKAGES, is_own, package_of
 
 # %% ../../nbs/capture/09_guards.ipynb #e838aaab
 PACKAGE = 'autograd_nb'
@@ -216,8 +216,6 @@ def waits(t):
     if t._node.__class__ is AccumulateGrad: return t._node.grad is not None
     kept = None if t._meta is None else t._meta.grad
     return (kept.grad if kept.__class__ is GradBox else kept) is not None
-
-def package_of(cls): return (getattr(cls, '__module__', None) or '').partition('.')[0]
 
 def from_python(cls): return bool(cls.__flags__ & 1 << 9)  # a class made by a class statement
 

@@ -285,14 +285,25 @@ def test_few_extremes_and_their_places(shape, monkeypatch):
 
 
 @QUICK
-@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.tuples(st.integers(9, 14), st.integers(9, 40)), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(1, 3)] * 2),
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.tuples(st.integers(3, 14), st.integers(3, 40)), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(1, 3)] * 2),
        st.tuples(*[st.integers(0, 4)] * 2), st.tuples(*[st.integers(1, 2)] * 2), st.booleans())
-def test_convolutions(n, channels, filters, size, window, stride, padding, dilation, bias):
+def test_convolutions(n, groups, channels, filters, size, window, stride, padding, dilation, bias):
+    compare_convolutions(n, groups, channels, filters, size, window, stride, padding, dilation, bias)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_groups_of_few_channels_and_filters(groups):
+    for channels, filters, window, stride, padding in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2), (0, 1)):
+        compare_convolutions(2, groups, channels, filters, (5, 6), (window,) * 2, (stride,) * 2, (padding,) * 2, (1, 1), False)
+
+
+def compare_convolutions(n, groups, channels, filters, size, window, stride, padding, dilation, bias):
+    "The three operations on images in groups of so many channels, with so many filters for each, beside their definitions."
     draw = np.random.default_rng(0)
-    n *= 1 + compiled.SMALL // (n * channels * size[0] * size[1])
-    x, w = draw.standard_normal((n, channels, *size), np.float32), draw.standard_normal((filters, channels, *window), np.float32)
-    s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
-    b = draw.standard_normal(filters, np.float32) if bias else None
+    s = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if min(convolution.out_sizes(size, window, stride, padding, dilation)) < 1: return
+    x, w = draw.standard_normal((n, groups * channels, *size), np.float32), draw.standard_normal((groups * filters, channels, *window), np.float32)
+    b = draw.standard_normal(len(w)).astype(np.float32) if bias else None
     expected = convolution.convolution_plain(x, w, b, **s)
     agree(convolution.convolution(x, w, b, **s), expected)
     agree(convolution.conv_weight(expected, x, window=window, **s), convolution.weight_plain(expected, x, window=window, **s), atol=1e-4)

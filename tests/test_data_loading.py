@@ -19,6 +19,10 @@ for epoch in range(2):
     for x, y in D.DataLoader(ds, batch_size=3, shuffle=True): print(x, y)
 print(torch.rand(2))
 
+### layout of batches
+D = torch.utils.data; x = torch.arange(96.).view(3, 2, 4, 4).to(memory_format=torch.channels_last)
+for batch, turned in D.DataLoader(D.TensorDataset(x, x.transpose(1, 3)), batch_size=2): print(batch.stride(), turned.stride(), batch.sum())
+
 ### a generator
 D = torch.utils.data; g = torch.Generator().manual_seed(7); loader = D.DataLoader(list(range(11)), batch_size=4, shuffle=True, generator=g, drop_last=True)
 print([b.tolist() for b in loader], [b.tolist() for b in loader], len(loader), torch.rand(1))

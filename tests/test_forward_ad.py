@@ -256,3 +256,19 @@ def test_a_tangent_that_lies_otherwise_in_memory_is_copied(pair):
             return shared, tuple(found.stride()), found.tolist(), tangent.tolist(), x.tolist()
 
     assert tried(torch) == tried(pytorch)
+
+
+@pytest.mark.needs("torch")
+def test_a_tangent_depends_on_what_it_is_made_of_alone():
+    "What stands still contributes zeros that know nothing of it."
+    import torch as theirs
+
+    def asked(torch):
+        F, w, b, x = torch.nn.functional, torch.ones(3, 4), torch.ones(3, requires_grad=True), torch.ones(2, 4)
+        functions = [
+            lambda x: F.linear(x, w, b), lambda x: torch.addmm(b, x, w.t()), lambda x: torch.addmm(b, x, w.t() * b[:1, None]), lambda x: torch.cat([x, b.expand(2, 3)], 1), lambda x: torch.stack([x[0, :3], b]),
+            lambda x: torch.where(x > 0, x, b[0]), lambda x: F.linear(x, w * b[0]), lambda x: torch.baddbmm(b, x[None], w.t()[None]), lambda x: x.fill_(2), lambda x: x.scatter_add(0, torch.zeros(1, 3).long(), b[None]),
+        ]
+        return [torch.func.jvp(f, (x.clone(),), (torch.ones_like(x),))[1].requires_grad for f in functions]
+
+    assert asked(torch) == asked(theirs)

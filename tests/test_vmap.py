@@ -525,3 +525,19 @@ def test_what_is_read_for_each_example_below_an_inner_derivative(kind):
 
     for a, b in zip(followed_and_read(theirs, kind), followed_and_read(torch, kind)):
         np.testing.assert_allclose(np.array(b.tolist()), np.array(a.tolist()), atol=1e-5)
+
+
+def test_gradients_of_examples_have_memory_of_their_own():
+    "What does not depend on the example is a gradient for each of them all the same: one may be written to without the others."
+    import autograd_nb.nn.functional as F
+
+    weight, bias, x = torch.randn(3, 4), torch.randn(3), torch.randn(5, 4)
+    loss = lambda weight, bias, x: F.linear(x, weight, bias).sum()
+    of_weight, of_bias = vmap(grad(loss, (0, 1)), (None, None, 0))(weight, bias, x)
+    of_bias[0] += 1
+    assert of_bias[:, 0].tolist() == [2, 1, 1, 1, 1]
+    of_sum = vmap(grad(lambda x: (x[None] * 2).sum()))(x)
+    of_sum[0] = 0
+    assert of_sum[1:].eq(2).all()
+    with pytest.raises(ValueError, match="can not return a BatchedTensor when out_dim is None"):
+        vmap(grad(loss, 1), (None, None, 0), out_dims=None)(weight, bias, x)

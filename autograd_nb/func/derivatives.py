@@ -14,7 +14,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 
 import numpy as np
 
-from ..arrays.cupy_backend import is_on_device, library_of, on
+from ..arrays.cupy_backend import library_of
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from ..functions import movedim, reshape, stack
@@ -22,8 +22,8 @@ from .batching import vmap
 from ..graph.engine import Plan, Task, reachable, walk_nodes
 from ..graph.errors import scalar_error
 from autograd_nb.transforms import (
-    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, foreign, recorded, without_class,
-    wrapping,
+    KINDS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, foreign, like, recorded,
+    without_class, wrapping,
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
@@ -208,10 +208,10 @@ class _Pulling:
     "The way back."
 
     def ones(self):
-        "The gradient of the first output, a single number, by itself; where it lives."
-        array = self.outs[0]._array
-        with on(array.device.id if is_on_device(array) else None):
-            return tensor_like(library_of(array).ones((), array.dtype))
+        "The gradient of the first output, a single number, by itself: one for each example."
+        out = self.outs[0]
+        inside = out._value if self._mine(out) else out
+        return like(inside, lambda shape, dtype, library: library.ones(shape, dtype))
 
     def _mine(self, x):
         return x.__class__ is KINDS['Recorded'] and x._level is self.level

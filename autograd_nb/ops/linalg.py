@@ -15,7 +15,7 @@ from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import tensor_like
 from ..graph.op import N, multilinear, op
 from ..layers.names import rename
-from .pointwise import clone, zero
+from .pointwise import clone, zeros_for
 from .reduce import sum
 from autograd_nb.ops.shape import (
     all_batched, expand, mT, reshape, squeeze, sum_to_size, t, unsafe_view, unsqueeze
@@ -186,7 +186,7 @@ def _addmm_batch(op, values, batched, statics):
 def _addmm_jvp(tangents, values, out, statics):
     tb, tx, ty = tangents
     bias, x, y = values
-    total = zero(out)
+    total = zeros_for(out)
     if tb is not None: total = total + tb * statics['beta']
     if tx is not None: total = total + mm(tx, y) * statics['alpha']
     if ty is not None: total = total + mm(x, ty) * statics['alpha']
@@ -253,7 +253,7 @@ def _linear_misfit(x, weight, bias=None):
 
 def _linear_jvp(tangents, values, out, statics):
     tx, tw, tb = (*tangents, None)[:3]
-    total = zero(out)
+    total = zeros_for(out)
     if tx is not None: total = total + linear(tx, values[1])
     if tw is not None: total = total + linear(values[0], tw)
     return total if tb is None else total + tb

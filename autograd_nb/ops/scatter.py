@@ -21,7 +21,7 @@ from autograd_nb.ops.gathering import (
 )
 from .indexing import zeros_of
 from .ordering import as_row
-from .pointwise import as_numbers, where, with_input, zero
+from .pointwise import as_numbers, where, with_input, zeros_for
 from .reduce import cumsum
 from .shape import all_batched, expand, reshape, sum_to_size
 from .windows import pad_constant
@@ -197,7 +197,7 @@ def _moved(out, tangents, index, of_x, of_sources, dim):
     """The tangent of `out`, given what those of `x` and of the sources are multiplied by, each from
     its own point of view.
     """
-    total = zero(out)
+    total = zeros_for(out)
     if tangents[0] is not None: total = total + tangents[0] * of_x
     if tangents[1] is not None:
         parts = first(tangents[1], index) * of_sources

@@ -147,7 +147,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         )
     dims = tuple(range(-len(shape), 0))
     dtype = input.dtype
-    x = input.float() if dtype in (float16, bfloat16) else input
+    x = (input.float() if dtype in (float16, bfloat16) else input).contiguous()
     if eps is None: eps = finfo(x.dtype).eps
     out = x * F.mean(x * x, dims, True).add(eps).rsqrt()
     return (out if weight is None else out * weight).to(dtype)

@@ -9,15 +9,12 @@ __all__ = ['norm_except', 'weight_norm', 'spectral_norm', 'orthogonal', 'WeightN
 
 # %% ../../../nbs/nn/utils/05_parametrizations.ipynb #5f251aca
 import warnings
-import numpy as np
 
 from ... import functions as F, linalg as LA
-from ...arrays.cupy_backend import to_device_of
 from ...arrays.topics import take_topics
-from ...creation import eye
+from ...creation import eye, zeros_like
 from ...functions.factorizations import geqrf
 from ...graph.modes import no_grad
-from ...graph.node import tensor_like
 from ..functional import normalize
 from ..modules.module import Module
 from ..parameter import Parameter
@@ -178,12 +175,8 @@ class _OrthogonalInverse:
             base = _projected(F.cat([full, rest], -1))
         self.base = base
         # all three maps send this to the identity
-        start = tensor_like(
-            to_device_of(
-                np.broadcast_to(-np.eye(n, k, dtype=full._array.dtype), full.shape).copy(),
-                full._array,
-            )
-        )
+        start = zeros_like(full)
+        F.diagonal(start, 0, -2, -1).fill_(-1)
         return start.mT if wide else start
 
 # %% ../../../nbs/nn/utils/05_parametrizations.ipynb #157cec18

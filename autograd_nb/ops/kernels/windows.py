@@ -63,13 +63,15 @@ class Geometry(NamedTuple):
 
 # %% ../../../nbs/ops/kernels/09_windows.ipynb #5f2b89d3
 def way_of(g, images, channels, filters, product=True):
-    "The way in which a convolution is quickest; `product`: whether it may be one matrix product."
+    """The way in which a convolution is quickest. `channels`: those that a filter sees; `product`:
+    whether it may be one matrix product.
+    """
     places, entries = math.prod(g.outs), math.prod(g.window)
     single = entries == 1 and g.padding == (0, 0)
     if g.groups == 1:
         if product and g.window == g.sizes and not any(g.padding): return 'product'
         if single and filters * channels * places < ALONE: return 'products'
-    if 1 < g.groups == filters and channels in (1, filters):
+    if 1 < g.groups == filters and channels == 1:
         if max(g.stride) > 1 or entries < 16: return 'depthwise'
     if single and g.outs[0] > 1: return 'line'
     few = places <= 16 or places <= 64 and max(g.stride) > 1 or g.stride == g.window
@@ -432,7 +434,7 @@ WEIGHTS = dict(
 )
 
 def image_value(x, weight, bias, g):
-    way = way_of(g, len(x), x.shape[1], len(weight), bias is None and len(x) > 1)
+    way = way_of(g, len(x), weight.shape[1], len(weight), bias is None and len(x) > 1)
     return VALUES[way](x, weight, bias, g)
 
 def image_transposed(x, weight, bias, g):
@@ -441,6 +443,6 @@ def image_transposed(x, weight, bias, g):
     return TRANSPOSED[way](x, weight, bias, g)
 
 def image_weight(x, y, g):
-    way = way_of(g, len(x), y.shape[1], x.shape[1])
+    way = way_of(g, len(x), y.shape[1] // g.groups, x.shape[1])
     if way in ('products', 'line') and not g.complete(): way = 'slid'
     return WEIGHTS[way](x, y, g)

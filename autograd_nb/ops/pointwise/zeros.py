@@ -34,7 +34,7 @@ def zeros_in(g, shape):
     return expand(reshape(one, shape=()), size=tuple(shape))
 
 @op(
-    jvp=lambda tangents, values, out, statics: zero(out),
+    jvp=lambda tangents, values, out, statics: zeros_for(out),
     batch=pointwise,
     node=lambda value, node: node,
     layout=like_operands,

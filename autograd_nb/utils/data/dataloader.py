@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from itertools import repeat
 
 from ...arrays.cupy_backend import find
+from ...arrays.numpy_backend import row_major
 from ...arrays.topics import take_topics
 from ...graph.node import tensor_like
 from ._utils.collate import default_collate, default_convert
@@ -325,7 +326,7 @@ class _Walks:
         )
         if arrays is not None:
             for indices in self.batch_sampler:
-                yield [tensor_like(a[_places(self.dataset, indices)]) for a in arrays]
+                yield [tensor_like(row_major(a[_places(self.dataset, indices)])) for a in arrays]
             return
         fetch = self._fetcher()
         for indices in self._index_sampler: yield fetch(indices)

@@ -69,6 +69,31 @@ def test_the_first_operand_decides(operands):
         assert found.strides == tuple(4 * s for s in expected.stride()), [(t.shape, t.stride()) for t in given]
 
 
+PAIRS = "x + y|x - y|x * y|x / y|x ** y|torch.maximum(x, y)|torch.atan2(x, y)|torch.hypot(x, y)|torch.add(x, y, alpha=2)|torch.where(x > 1, x, y)".split("|")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("line", PAIRS)
+def test_the_first_of_two_operands_decides(line, recorded):
+    "In every way in which an operation is applied: recorded or not, by the short path and with hooks for what is saved."
+    import torch
+
+    for seed in range(SAMPLES // 4):
+        found = []
+        for lib in (torch, ours):
+            draw = random.Random(seed)
+            shape = [draw.choice((2, 3, 4)) for _ in range(draw.choice((2, 3, 4)))]
+            pair = [shuffled(lib, draw, shape) + 1, shuffled(lib, draw, shape if draw.random() < 0.75 else shape[1:]) + 2]
+            draw.shuffle(pair)
+            if pair[0].ndim < pair[1].ndim == 2 or draw.random() < 0.1:
+                pair[1] = 2.5 if "torch" not in line else pair[1]
+            given = dict(torch=lib, x=pair[0].requires_grad_(recorded), y=pair[1])
+            with lib.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t) if seed % 4 == 0 else lib.autograd.set_grad_enabled(True):
+                found.append(eval(line, given))
+        assert found[0].stride() == found[1].stride(), (seed, pair[0].stride(), getattr(pair[1], "stride", int)())
+        np.testing.assert_allclose(found[0].detach().numpy(), found[1].detach().numpy(), rtol=1e-6)
+
+
 ENTRIES = "slice(None) slice(0,2) t([1,0]) t([[0],[1]]) t([True,True]) 0 ...".split()
 
 

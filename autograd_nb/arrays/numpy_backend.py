@@ -10,7 +10,7 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'SHORT', 'WIDE', 'ROWS',
            'KERNELS', 'replaceable', 'Switch', 'in_wide_rows', 'is_half', 'converted', 'short_loop', 'holds_nan',
            'one_rank', 'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand',
            'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array',
-           'dimension_order', 'like_operands', 'like_first', 'copy_in_order', 'address', 'writable']
+           'dimension_order', 'like_operands', 'in_order', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -628,9 +628,30 @@ def like_operands(result, arrays):
     if first.__class__ is ndarray and first.flags.c_contiguous and first.shape == result.shape:
         return row_major(result)
     known = [a for a in arrays if is_array(a)]
-    if known[0].flags.c_contiguous and known[0].shape == result.shape: return row_major(result)
+    first = known[0]
+    if first.shape == result.shape:
+        if first.flags.c_contiguous: return row_major(result)
+        if first.strides == result.strides: return result
     strides = [_repeating(a.shape, a.strides, result.shape) for a in known]
     return laid(result, dimension_order(result.shape, *strides))
+
+@functools.lru_cache(4096)
+def _order_of_pair(*lying):
+    "The `dimension_order` of two operands, given by shapes and strides, and the way back from it."
+    shape = np.broadcast_shapes(lying[0], lying[2])
+    strides = [_repeating(s, by, shape) for s, by in (lying[:2], lying[2:])]
+    order = dimension_order(shape, *strides)
+    return order, tuple(sorted(range(len(order)), key=order.__getitem__))
+
+def in_order(function, a, b):
+    """`function(a, b)`, a ufunc, laid out as `like_operands` has it: told of the operands turned so
+    that this order is that of rows, it writes it at once.
+    """
+    if a.strides == b.strides and a.shape == b.shape: return function(a, b)
+    if not b.ndim and 0 not in a.strides: return function(a, b)
+    order, back = _order_of_pair(a.shape, a.strides, b.shape, b.strides)
+    a, b = (x[(None,) * (len(order) - x.ndim)].transpose(order) for x in (a, b))
+    return function(a, b, order='C').transpose(back)
 
 def like_first(result, arrays):
     "`result`, laid out in memory as PyTorch copies the first of `arrays`, which has its shape."

@@ -6,10 +6,10 @@
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
            'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I4', 'I8', 'PARTS', 'COMPLEX_OF', 'SCOPE',
            'RESERVED', 'fill', 'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent',
-           'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source',
-           'remembering', 'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of',
-           'variants_of', 'Variants', 'add_variants', 'growing', 'write_out', 'answer', 'behind_sign', 'as_method',
-           'code']
+           'ordered', 'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches',
+           'recording_source', 'remembering', 'running_source', 'array_lines', 'rule_lines', 'compiled_rules',
+           'scope_of', 'subsets_of', 'variants_of', 'Variants', 'add_variants', 'growing', 'write_out', 'answer',
+           'behind_sign', 'as_method', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -21,7 +21,9 @@ from types import FunctionType
 
 from numpy import add, asarray, dtype, ndarray
 
-from ..arrays.numpy_backend import CONSTANTS, ROWS, SHORT, constant, in_wide_rows
+from autograd_nb.arrays.numpy_backend import (
+    CONSTANTS, ROWS, SHORT, constant, in_order, in_wide_rows
+)
 from ..graph.apply import apply, unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
@@ -210,6 +212,12 @@ def lent(op):
     shares = ' or '.join(shared(*o) for o in operands)
     return f'{itself} or (memory := d.base) is not None and ({shares})'
 
+def ordered(op):
+    """Whether the recording functions of `op` see to the order of its results in memory: its kernel
+    is a ufunc, and mostly both operands lie in rows.
+    """
+    return bool(op.layout and op.pointwise and op.rules and ARRAYS_OUT)
+
 def facts(op, form):
     "What the margins ask of an operation, in the `form` in which users call it (None: not they)."
     several, ufunc = op.outputs != 1, op.ufunc is not None
@@ -261,7 +269,7 @@ def wording(op, form):
         applied=f'return apply(op, {passed}, dict({", ".join(options)}))',
         bare=' and '.join(bare),
         arrays=', '.join([*arrays, *options]),
-        computed=_computed(arrays),
+        computed=_computed(arrays, ordered(op)),
         passed=passed,
         options=', '.join(options),
         result='o' if op.outputs == 1 else 'tuple(os)',
@@ -284,12 +292,17 @@ def signature_of(op, names, form):
     return ', '.join([*operands, *statics, *(ends or [])])
 
 # %% ../../nbs/layers/00_codegen.ipynb #86e69c52
-def _computed(arrays):
-    "The kernel's call for arrays with dimensions."
+def _computed(arrays, in_order):
+    """The kernel's call for arrays with dimensions. `in_order`: whether it has to see to the order
+    of its results in memory.
+    """
     if len(arrays) != 2: return f'kernel({", ".join(arrays)})'
     k = 'a0.shape[-1]'
     short = f'repeats and 1 < {k} <= {SHORT} and a0.size * a1.size >= {ROWS} * {k} ** 2'
-    return f'(in_wide_rows(kernel, a0, a1) if {short} else kernel(a0, a1))'
+    rows = f'in_wide_rows(kernel, a0, a1) if {short} else kernel(a0, a1)'
+    if not in_order: return f'({rows})'
+    in_rows = '(a0.ndim < 2 or a0.flags.c_contiguous) and (not repeats or a1.flags.c_contiguous)'
+    return f'(({rows}) if {in_rows} else in_order(kernel, a0, a1))'
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409
 def kept(op, name, need, positions, words):
@@ -484,7 +497,7 @@ except TypeError:
 
 # the names that the recording functions of all operations use
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
-SCOPE['in_wide_rows'] = in_wide_rows
+SCOPE.update(in_wide_rows=in_wide_rows, in_order=in_order)
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
 SCOPE.update(i4=I4, COMPLEX_OF=COMPLEX_OF)
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray)
@@ -546,7 +559,8 @@ def growing(op, form, general, name=None):
     me = FunctionType(_stub.__code__, scope, name)
 
     def become():
-        scope.update(Gaps.scope)
+        # results of a ufunc are laid out by what is generated
+        scope.update(Gaps.scope, kernel=op.ufunc if ordered(op) else op.kernel)
         add_variants(scope, op)
         title = op.name if form == 'function' else f'{op.name} ({form or "internal"})'
         compile_source(recording_source(op, form), title, scope)

@@ -15,13 +15,17 @@ from numpy import asarray, dtype, generic, ndarray, ones
 
 from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
-from ..arrays.numpy_backend import KERNELS, constant, expand, is_array, is_half, own
+from autograd_nb.arrays.numpy_backend import (
+    KERNELS, constant, expand, is_array, is_half, like_operands, own
+)
 from ..graph.apply import FLAVOUR_OF_ARRAY, apply
 from ..graph.modes import LAYERS, LOCAL, Gaps, Stack, overrides
 from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, announced
 from ..graph.op import TRAITS, Definition, symmetric
 from ..graph.rules import FLAVOURS, Host
-from .codegen import add_variants, compile_source, recording_source, scope_of
+from autograd_nb.layers.codegen import (
+    add_variants, compile_source, ordered, recording_source, scope_of
+)
 from .needed import Needed
 
 # %% ../../nbs/layers/12_half.ipynb #89fb634b
@@ -240,6 +244,7 @@ def in_sixteen_bits(op, brief):
     scope.update(BF16=None, F16=None)  # the guard finds nothing to do
     scope.update(f4=short, constants4={}, constant=lambda value, dtype: constant(value, beside))
     scope.update(in_wide_rows=lambda kernel, *operands: kernel(*operands))
+    scope.update(in_order=lambda kernel, *operands: like_operands(kernel(*operands), operands))
     add_variants(scope, op, None if op.name == 'to' else 'short')
     compile_source(recording_source(op), f'{op.name} (in {short})', scope)
     return scope.pop(op.name)
@@ -247,8 +252,7 @@ def in_sixteen_bits(op, brief):
 # %% ../../nbs/layers/12_half.ipynb #67836669
 def kernel_for(op, short):
     "The kernel of `op` for operands of the dtype `short`, whose results are announced."
-
-    loop = KERNELS.short_loop(op)
+    loop, ufunc = KERNELS.short_loop(op), op.ufunc if ordered(op) else None
     usual = op.outputs == 1 and op.name != 'to' and not op.of_bits
     once = short is F16 and in_one_function(op)
     fresh = once and op.ufunc is not None  # a ufunc gives nobody's memory
@@ -258,13 +262,13 @@ def kernel_for(op, short):
             found = loop(*operands, **options)
             if found is not None: return announced(found)
         if usual and are_few(operands, short):
-            if fresh: return announced(asarray(op.kernel(*operands, **options)))
+            if fresh: return announced(asarray((ufunc or op.kernel)(*operands, **options)))
             if once: return as_they_are(*operands, **options)
-            found = op.kernel(*[a.astype(F32) for a in operands], **options)
+            found = (ufunc or op.kernel)(*[a.astype(F32) for a in operands], **options)
             return announced(rounded(found, short))
         if short is F16 and one_step(op, operands): return as_they_are(*operands, **options)
         wide = operands if op.of_bits else [widely(a, short) for a in operands]
-        found = op.kernel(*wide, **options)
+        found = (ufunc or op.kernel)(*wide, **options)
         if op.outputs == 1: return announced(found if op.name == 'to' else rounded(found, short))
         return [announced(rounded(r, short)) for r in found]
 

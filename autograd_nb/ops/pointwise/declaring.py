@@ -36,7 +36,7 @@ def binary(ufunc=None, **options):
     samples = options.pop('samples', [(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1))])
     options.setdefault('jvp', symmetric)
     options.setdefault('promote', 'same')
-    if not isinstance(ufunc, np.ufunc): options.setdefault('layout', like_operands)
+    options.setdefault('layout', like_operands)
     return op(ufunc, batch=pointwise, samples=samples, **options)
 
 away = [

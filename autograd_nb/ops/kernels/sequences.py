@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays.numpy_backend import KERNELS, Switch
 from .. import recurrent
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, FEWER, definition, example, fast_kernel, fits, rule, value, warmed
+    AVAILABLE, F32, FEW, definition, example, fast_kernel, fits, rule, value, warmed
 )
 from ..thread_pool import loops, thread_pool
 
@@ -95,13 +95,13 @@ def warm_steps():
 # %% ../../../nbs/ops/kernels/12_sequences.ipynb #02a9fdf7
 def ways(said, barred, before, shares):
     "See `loops.ways`; returns whether a compiled loop could take it."
-    if not AVAILABLE or not fits(said, barred, before, shares, least=FEWER): return False
+    if not AVAILABLE or not fits(said, barred, before, shares, least=FEW): return False
     thread_pool.run(loops().ways, said.shape[1], 16 * said.size, said, barred, before, shares)
     return True
 
 def ways_back(shares, out):
     "The same for `loops.ways_back`."
-    if not AVAILABLE or not fits(out, shares, least=FEWER): return False
+    if not AVAILABLE or not fits(out, shares, least=FEW): return False
     thread_pool.run(loops().ways_back, out.shape[1], 4 * out.size, shares, out)
     return True
 

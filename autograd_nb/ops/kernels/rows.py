@@ -38,12 +38,12 @@ def row_loop(loop, like, *arguments):
 def along_rows(x, dim): return dim in (-1, x.ndim - 1)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #fd158618
-def around(x, dim):
+def around(x, dim, fitting=fits):
     """The numbers of elements before, in and after dimension `dim`, if `x` is what the loops over
-    one dimension take.
+    one dimension take. `fitting`: `fits`, or `fits_or_same` for loops with the bits of array code.
     """
     if dim.__class__ is tuple and len(dim) == 1: (dim,) = dim
-    if dim.__class__ is not int or not fits(x, least=FEW): return None
+    if dim.__class__ is not int or not fitting(x, least=FEW): return None
     return parted(x.shape, dim)
 
 def reduced(out, x, dim, keepdim):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays.numpy_backend import KERNELS, xp
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, F64, FEW, SMALL, definition, example, fast_kernel, fits, in_rows, rule,
+    AVAILABLE, F32, F64, SMALL, definition, example, fast_kernel, fits, in_rows, rule,
     value, warmed
 )
 from .rows import along, along_rows, around

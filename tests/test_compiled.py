@@ -118,7 +118,7 @@ SMALL_POOLS = {
 }
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 4, 5), (2, 1, 4, 5), (3, 4, 5)], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 5), (1, 1, 4, 7), (1, 5, 6)], ids=str)
 @pytest.mark.parametrize("kind", SMALL_POOLS)
 def test_pools_of_few_numbers_have_the_bits_of_array_code(kind, sizes):
     thread_pool.loops()     # few numbers take the loops only where these are there
@@ -652,7 +652,7 @@ def test_errors_of_helpers_arrive(monkeypatch):
 
 
 def test_nothing_is_imported_before_it_is_needed():
-    code = "import sys, autograd_nb as t; x = t.randn(4, 8); t.nn.functional.gelu(x); assert 'numba' not in sys.modules; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' in sys.modules"
+    code = "import sys, autograd_nb as t; x = t.randn(4, 7); t.nn.functional.gelu(x); assert 'numba' not in sys.modules; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
@@ -875,7 +875,7 @@ def test_arithmetic_on_sixteen_bits_is_one_loop(name, dtype):
 
 def test_functions_on_sixteen_bits_stay_steps():
     loop = sixteen_bits.ShortFormula(formulas.REGISTRY["exp"].definition)
-    assert loop(np.ones(5000, np.float16)) is None and not loop.made and loop.least == np.inf
+    assert loop(np.ones(5000, np.float16)) is None and not any(made for made, *_ in loop.made.values()) and loop.least == np.inf
 
 
 @pytest.mark.parametrize("how", ["computed", "hardware"])
@@ -925,7 +925,7 @@ def test_functions_in_double_precision_stay_array_code(name):
     op, x = formulas.REGISTRY[name], np.random.default_rng(0).standard_normal(2000)
     kernel = formulas.Formula(op.definition, 1)
     np.testing.assert_array_equal(kernel(x, **op.statics), op.definition(x, **op.statics))
-    assert not kernel.made
+    assert not any(loop for loop, *_ in kernel.made.values())
 
 
 WIDE = {  # long doubles

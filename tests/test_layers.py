@@ -387,9 +387,10 @@ FEW = {  # statement -> how many functions of Python it may call, its own line a
     "w.neg_()": 7, "w.sigmoid_()": 9, "w.round_()": 8, "x.unfold(0, 2, 1)": 13, "x.storage_offset()": 3, "x.stride()": 4,
     "torch.nn.functional.gelu(e)": 6, "torch.nn.functional.hardswish(e)": 8, "torch.nn.functional.softshrink(e)": 7, "torch.special.ndtr(e)": 15,
     "torch.linalg.lu_factor(e.view(16, 8)[:8])": 46, "torch.linalg.inv(m)": 13, "torch.linalg.solve(m, m)": 16, "torch.linalg.cholesky(m)": 18,
-    "torch.full((3, 4), 2.0)": 15, "torch.full_like(x, 2.0)": 19, "torch.zeros(3, requires_grad=True)": 19, "torch.arange(0, 1, 0.1)": 19,
+    "torch.full((3, 4), 2.0)": 15, "torch.full_like(x, 2.0)": 9, "torch.zeros(3, requires_grad=True)": 19, "torch.arange(0, 1, 0.1)": 19,
     "torch.aminmax(x)": 27, "x.logsumexp(0)": 20, "h * h": 11, "h + 1.5": 13, "h.exp()": 12, "h @ h.t()": 33,
     "g.max(0)": 17, "g.var(0)": 19, "g.median(1)": 27, "g[i, :2]": 21, "torch.addcmul(g, g, g)": 14,
+    "torch.zeros_like(x)": 8, "torch.zeros(3, dtype=torch.long)": 9, "torch.nn.functional.one_hot(i, 5)": 10, "x.quantile(0.5)": 106,
 }
 
 

@@ -69,7 +69,7 @@ KEPT = {**CONSTANTS, np.dtype('i8'): {}}
 ZEROS = {d: np.zeros((), d) for d in KEPT}
 for _zero in ZEROS.values(): _zero.flags.writeable = False
 
-def _signless(zero): return zero.__class__ is int or str(zero) == '0.0'
+def _signless(zero): return str(zero) == '0.0'
 
 def constant(value, dtype, limit=1024):
     """A read-only 0-d array holding the number `value` in NumPy's `dtype`; the same object each
@@ -78,7 +78,7 @@ def constant(value, dtype, limit=1024):
     kept = KEPT.get(dtype)
     if kept is not None:
         if value: found = kept.get(value)
-        else: found = ZEROS[dtype] if _signless(value) else None
+        else: found = ZEROS[dtype] if value.__class__ is int or _signless(value) else None
         if found is not None: return found
     if value.__class__ is int: representable(value)
     try: out = np.array(value, dtype)

@@ -12,7 +12,7 @@ import numpy as np
 from ..argument_types import number_to_fill
 from ..arrays.cupy_backend import device_xp
 from autograd_nb.arrays.dtypes import (
-    FROM_NUMPY, fitting, get_default_dtype, preserve_format, scalar_dtype
+    FROM_NUMPY, dtype as Dtype, fitting, get_default_dtype, preserve_format, scalar_dtype
 )
 from ..arrays.numpy_backend import copy_in_order
 from autograd_nb.creation.steps import (
@@ -27,15 +27,24 @@ from ..tensor import device_or_default, index_like, index_of
 from ..transforms import like
 
 # %% ../../nbs/tensor/creation/04_patterns.ipynb #97a15809
-def _plainly_filled(function, size):
-    "A tensor of the default dtype on the CPU; None if something speaks against it."
+def _plainly_filled(function, size, dtype):
+    "A tensor of a dtype (None: the default) on the CPU; None if something speaks against it."
     if device_or_default(None) is not None: return None
     size = sizes_of(size, function.__name__)
     for s in size:
         if s < 0: return None
-    made = tensor_like(function(size, get_default_dtype().numpy))
+    return _plainly_made(function, size, (dtype or get_default_dtype()).numpy)
+
+def _plainly_made(function, shape, dtype):
+    made = tensor_like(function(shape, dtype))
     constant_input(made)
     return made
+
+def _is_plain(input):
+    "Whether what is made like `input` is a new array in order on the CPU."
+    if input.__class__ in WRAPPERS or not isinstance(input, TensorBase): return False
+    array = input._array
+    return array.__class__ is np.ndarray and not has_strides(array, array.dtype)
 
 # %% ../../nbs/tensor/creation/04_patterns.ipynb #2d4d32aa
 def _filled(function):
@@ -49,9 +58,9 @@ def _filled(function):
         pin_memory=False,
         **more,
     ):
-        usual = out is dtype is layout is device is None and requires_grad is pin_memory is False
-        if usual and size and not more:
-            made = _plainly_filled(function, size)
+        usual = out is layout is device is None and requires_grad is pin_memory is False
+        if usual and size and not more and (dtype is None or dtype.__class__ is Dtype):
+            made = _plainly_filled(function, size, dtype)
             if made is not None: return made
         dtype, index = settled(dtype, device, out)
         if layout is not None: need_layout(function.__name__, layout)
@@ -144,6 +153,9 @@ def _like(function):
         input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None,
         pin_memory=False,
     ):
+        usual = dtype is layout is device is memory_format is None
+        if usual and requires_grad is pin_memory is False and _is_plain(input):
+            return _plainly_made(function, input._array.shape, input._array.dtype)
         dtype, index = settled(dtype, device)
         if device is None: index = index_like(input._array)
         make = function if index is None else getattr(device_xp, function.__name__)
@@ -172,6 +184,12 @@ def full_like(
     memory_format=None, pin_memory=False,
 ):
     "One number repeated, with the shape and dtype of `input`."
+    usual = dtype is layout is device is memory_format is None
+    if usual and requires_grad is pin_memory is False and _is_plain(input):
+        made = np.empty(input._array.shape, input._array.dtype)
+        if made.dtype.kind == 'f' and fill_value.__class__ in (float, int):
+            made.fill(fitting(fill_value, made.dtype))
+            return finished(made, False)
     if dtype is not None: dtype = dtype_of(dtype)
     if input.__class__ in WRAPPERS:
         return like(

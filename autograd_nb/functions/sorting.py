@@ -185,6 +185,9 @@ def _as_many_bins(a, weights, n):
     return (sums,)
 
 # %% ../../nbs/tensor/functions/13_sorting.ipynb #5b1c07a1
+@of_arrays
+def _ones_at(places, n): return ((places[..., None] == np.arange(n)).astype(np.int64),)
+
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
     need_tensor(input, 'one_hot')
@@ -199,6 +202,7 @@ def one_hot(input, num_classes=-1):
     if known and input._array.size and not all_below(input._array, n):
         if input._array.min() < 0: raise RuntimeError('Class values must be non-negative.')
         raise RuntimeError('Class values must be smaller than num_classes.')
+    if known: return tensor_like(_ones_at(input._array, n)[0])
     return cast(
         unsqueeze(input, -1) == constant_input(tensor_like(library_of(input._array).arange(n))),
         DTYPES['int64'],

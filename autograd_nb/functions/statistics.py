@@ -9,6 +9,7 @@ __all__ = ['return_nanmedian', 'nansum', 'nanmean', 'nanmedian', 'quantile', 'na
 import builtins
 import math
 import warnings
+import numpy as np
 
 from .. import functions as F
 from ..argument_types import user_level
@@ -19,7 +20,7 @@ from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
 )
 from ..layers.casting import castable
-from ..layers.replay import constant_input
+from ..layers.replay import constant_input, of_arrays
 from ..graph.node import TensorBase, WRAPPERS, tensor_like
 from ..layers.names import recorded_as, rename
 from .complex_numbers import adjoint, imag, real
@@ -116,15 +117,38 @@ def _ranks(x, row, ignore):
     rank = row * (F.sum(~nan, -1, keepdim=True) - 1)
     return F.masked_fill(rank, rank < 0, 0)
 
+_ROUNDING = dict(lower='floor', higher='ceil', nearest='round')
+
 def _at_ranks(x, rank, interpolation):
     "The numbers of the sorted `x` at ranks, which may lie between two of them."
-    rounding = dict(lower='floor', higher='ceil', nearest='round').get(interpolation)
+    rounding = _ROUNDING.get(interpolation)
     if rounding: rank = _op[rounding](rank)
     below, above = (cast(_op[r](rank.detach()), DTYPES['int64']) for r in ('floor', 'ceil'))
     y = gather(x, -1, below)
     if rounding: return y
     part = rank.detach() * 0 + 0.5 if interpolation == 'midpoint' else rank - below
     return _op['lerp'](y, gather(x, -1, above), part)
+
+# %% ../../nbs/tensor/functions/23_statistics.ipynb #75824dc8
+def _at_known_ranks(x, qs, ignore, interpolation):
+    "The same for the parts `qs`, a number or an array, by which nobody differentiates."
+    below, above, part = map(tensor_like, _known_ranks(x._array, qs, ignore, interpolation))
+    y = gather(x, -1, below)
+    return y if interpolation in _ROUNDING else _op['lerp'](y, gather(x, -1, above), part)
+
+@of_arrays
+def _known_ranks(x, qs, ignore, interpolation):
+    "The places below and above the ranks of `_ranks`, and how far these lie from those below."
+    kind, last, row = x.dtype.type, x.shape[-1] - 1, np.asarray(qs, x.dtype).reshape(-1)
+    if ignore:
+        rank = row * (np.count_nonzero(x == x, -1, keepdims=True) - 1).astype(x.dtype)
+        rank = np.where(rank < 0, kind(0), rank)
+    else:
+        rank = np.where(np.isnan(x[..., -1:]), kind(last), row * kind(last))
+    if interpolation in _ROUNDING: rank = getattr(np, _ROUNDING[interpolation])(rank)
+    below = np.floor(rank)
+    part = np.full_like(rank, 0.5) if interpolation == 'midpoint' else rank - below
+    return below.astype(np.int64), np.ceil(rank).astype(np.int64), part
 
 # %% ../../nbs/tensor/functions/23_statistics.ipynb #27f91beb
 @recorded_as('SqueezeBackward4')
@@ -134,9 +158,13 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     d = 0 if dim is None else dim_of(dim, n0)
     x = F.sort(movedim(x, d, -1), -1).values
     given = isinstance(q, TensorBase)
-    row = reshape(q, -1) if given else constant_input(tensor_like(qs.reshape(-1)))
-    # one row per q, then the remaining dimensions
-    y = movedim(_at_ranks(x, _ranks(x, row, ignore), interpolation), -1, 0)
+    followed = given and (q.__class__ in WRAPPERS or q._node is not None)
+    if not followed and x._array.__class__ is qs.__class__ is np.ndarray:
+        y = _at_known_ranks(x, qs if given else q, ignore, interpolation)
+    else:
+        row = reshape(q, -1) if given else constant_input(tensor_like(qs.reshape(-1)))
+        y = _at_ranks(x, _ranks(x, row, ignore), interpolation)
+    y = movedim(y, -1, 0)  # one row per q, then the remaining dimensions
     if keepdim:
         y = reshape(y, (len(y), *([1] * n0))) if dim is None else unsqueeze(y, d + 1) if n0 else y
     if dim is not None and not n0 and not keepdim: y = reshape(y, len(y))

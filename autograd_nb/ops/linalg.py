@@ -90,12 +90,14 @@ bmm.vjp(x=lambda g, y: bmm(g, mT(y)), y=lambda g, x: bmm(mT(x), g))
 # %% ../../nbs/ops/04_linalg.ipynb #c6a90cb1
 def rows(x):
     "All but the last dimension as one."
-    return x if len(x.shape) == 2 else reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
+    shape = shape_of(x)
+    return x if len(shape) == 2 else reshape(x, shape=(math.prod(shape[:-1]), shape[-1]))
 
 def stacked(x, lead):
     "Matrices `x`, as many as the leading dimensions `lead` ask for, in one stack."
-    size = tuple(x.shape[-2:])
-    if tuple(x.shape[:-2]) != lead: x = expand(x, size=(*lead, *size))
+    shape = shape_of(x)
+    size = shape[-2:]
+    if shape[:-2] != lead: x = expand(x, size=(*lead, *size))
     return x if len(lead) == 1 else reshape(x, shape=(math.prod(lead), *size))
 
 def differentiated(x):
@@ -137,7 +139,7 @@ def flattened_product(x, y, a, b):
     that of one tall matrix; None if it is a product of two stacks.
     """
     n, m = len(a), len(b)
-    if m == 1: return unsafe_view(mv(rows(x), y), shape=tuple(a[:-1]))
+    if m == 1: return unsafe_view(mv(rows(x), y), shape=a[:-1])
     if n == 1: return unsafe_view(mv(rows(mT(y)), x), shape=(*b[:-2], b[-1]))
     if m == 2: return unsafe_view(mm(rows(x), y), shape=(*a[:-1], b[-1]))
     if n == 2 and differentiated(x): return folded(x, y)
@@ -150,24 +152,24 @@ def matmul(x, y):
     """The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row
     on the left and as a column on the right.
     """
-    a, b = x.shape, y.shape
+    a, b = shape_of(x), shape_of(y)
     n, m = len(a), len(b)
     if n == 2 and m == 2: return mm(x, y)
-    if not n or not m: raise matmul_error(tuple(a), tuple(b))
+    if not n or not m: raise matmul_error(a, b)
     if n < 3 and m < 3:
         if n == 2: return mv(x, y)
         if m == 1: return dot(x, y)
         return rename(squeeze(mm(unsqueeze(x, dim=0), y), dim=0), 'SqueezeBackward4')
     arrays = None if x.__class__ is np.ndarray else unrecorded((x, y))
     if arrays is not None: return tensor_like(matmul(*arrays))
-    lead, alike = tuple(a[:-2]), a[-1] == b[-2 if m > 1 else -1]
-    if n != m or lead != tuple(b[:-2]) or not alike:
+    lead, alike = a[:-2], a[-1] == b[-2 if m > 1 else -1]
+    if n != m or lead != b[:-2] or not alike:
         if not alike or n > 2 < m:
-            wrong = matmul_error(tuple(a), tuple(b))
+            wrong = matmul_error(a, b)
             if wrong is not None: raise wrong
         out = flattened_product(x, y, a, b)
         if out is not None: return out
-        lead = np.broadcast_shapes(lead, tuple(b[:-2]))
+        lead = np.broadcast_shapes(lead, b[:-2])
     out = bmm(stacked(x, lead), stacked(y, lead))
     if len(lead) == 1: return rename(out, 'UnsafeViewBackward0', pictured=False)
     return unsafe_view(out, shape=(*lead, a[-2], b[-1]))

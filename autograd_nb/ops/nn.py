@@ -18,7 +18,8 @@ from .shape import all_batched, expand, pointwise, reshape
 def _softmax(x, dim):
     if not x.ndim: return _softmax(x.reshape(1), 0).reshape(())
     if not x.size: return x.copy()
-    e = xp.exp(x - xp.maximum.reduce(x, axis=dim, keepdims=True))
+    e = x - xp.maximum.reduce(x, axis=dim, keepdims=True)
+    xp.exp(e, out=e)
     e /= xp.add_up(e, (dim % e.ndim,), True)
     return e
 

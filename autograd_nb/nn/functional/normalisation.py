@@ -158,23 +158,24 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """The channels of each example cut into groups, each normalised by itself; then times `weight`
     plus `bias` per channel.
     """
-    if input.dim() < 2:
+    shape = input._array.shape
+    if len(shape) < 2:
         raise RuntimeError(
-            f'Expected at least 2 dimensions for input tensor but received {input.dim()}'
+            f'Expected at least 2 dimensions for input tensor but received {len(shape)}'
         )
-    n, c = input.shape[:2]
+    n, c = shape[:2]
     if num_groups <= 0:
         raise RuntimeError(f'Expected num groups to be greater than 0, got {num_groups}')
     if c % num_groups:
         raise RuntimeError(
             'Expected number of channels in input to be divisible by num_groups, but got input of'
-            f' shape {list(input.shape)} and num_groups={num_groups}'
+            f' shape {list(shape)} and num_groups={num_groups}'
         )
     for name, t in (('weight', weight), ('bias', bias)):
-        if t is not None and tuple(t.shape) != (c,):
+        if t is not None and t._array.shape != (c,):
             raise RuntimeError(
                 f'Expected {name} to be a vector of size equal to the number of channels in input,'
-                f' but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}'
+                f' but got {name} of shape {list(t.shape)} and input of shape {list(shape)}'
             )
     _check_mixed(input, weight, bias)
     if short_on_host(input) and (weight is not None or bias is not None):
@@ -183,14 +184,13 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     count = input._array.size // builtins.max(n * num_groups, 1)
     if count <= 1 and n * c // builtins.max(num_groups, 1) == 1:
         raise ValueError(
-            'Expected more than 1 value per channel when training, got input size'
-            f' {list(input.shape)}'
+            f'Expected more than 1 value per channel when training, got input size {list(shape)}'
         )
     out = _op['normalise'](
         F.reshape(input, n, num_groups, count), dim=(-1,), eps=eps, node='NativeGroupNormBackward0'
     )
-    out = F.reshape(out, *input.shape)
-    layout = (1, c, *(1,) * (input.dim() - 2))
+    out = F.reshape(out, *shape)
+    layout = (1, c, *(1,) * (len(shape) - 2))
     out = _scaled(out, weight, bias, layout, 'NativeGroupNormBackward0')
     return rename(channels_last_as(input, out), 'NativeGroupNormBackward0')
 

@@ -10,7 +10,7 @@ __all__ = ['attention_plain', 'attention_rules', 'in_heads', 'located', 'attenti
 import numpy as np
 from ...arrays.numpy_backend import Switch, address
 from ..attention import room_for
-from ..compiled import F32, FEWER, definition, example, fast_kernel, fits, rule, value
+from ..compiled import F32, FEW, definition, example, fast_kernel, fits, rule, value
 from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/07_attention.ipynb #467ddeae
@@ -27,7 +27,7 @@ def located(a):
     return address(a), *a.strides[:3]
 
 def attention_fits(query, key, value, mask):
-    if not Switch.on or query.size < FEWER: return False
+    if not Switch.on or query.size < FEW: return False
     for a in (query, key, value):
         if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.size: return False
     if not (mask is None or mask.dtype is F32 or mask.dtype == bool): return False

@@ -15,7 +15,7 @@ from ...arrays.numpy_backend import Switch
 from ...arrays.topics import take_topics
 from ...graph.op import REGISTRY
 from autograd_nb.ops.compiled import (
-    F32, F64, FAST_KERNELS, FEW, FEWER, LONG, MANY, SHORT, SINGLE, SMALL, definition, example,
+    F32, F64, FAST_KERNELS, FEW, LONG, MANY, SHORT, SINGLE, SMALL, definition, example,
     fast_kernel, rule, value, vectors_of,
 )
 from ..thread_pool import AVAILABLE, thread_pool
@@ -56,7 +56,7 @@ def in_one_order(arrays):
     """
     like, numbers = arrays[0], ()
     dtype = like.dtype
-    if dtype is not F32 and (dtype is not F64 or like.size < SOME): return None, ()
+    if dtype is not F32 and dtype is not F64: return None, ()
     for i, a in enumerate(arrays):
         if a.__class__ is not np.ndarray or a.dtype is not dtype: return None, ()
         if a is like: continue
@@ -77,8 +77,8 @@ class _Asking:
         """
         loop, constants, weight = self.asked.get(key) or self.ask(key, count, statics)
         if loop is not None and loop.ready is None: order(loop)
-        if loop is None or loop.ready is None: return None, None, 0
-        found = self.made[key] = loop.ready, constants, weight
+        if loop is not None and loop.ready is None: return None, None, 0
+        found = self.made[key] = loop and loop.ready, constants, weight
         return found
 
     def ask(self, key, count, statics):
@@ -110,8 +110,7 @@ take_topics(Formula, (_Asking,))
 SOME = 512  # numbers from which on a loop is quicker than three or four passes of array code
 
 FORMULAS = {
-    **dict.fromkeys(('erf', 'gelu'), FEWER),
-    **dict.fromkeys(('mish', 'softplus', 'logsigmoid', 'silu'), FEW),
+    **dict.fromkeys(('erf', 'gelu', 'mish', 'softplus', 'logsigmoid', 'silu'), FEW),
     **dict.fromkeys(('elu', 'selu', 'celu', 'softshrink', 'hardshrink'), FEW),
     **dict.fromkeys([f'{name}_in_place' for name in ('elu', 'selu', 'celu')], FEW),
     **dict.fromkeys(('leaky_relu', 'leaky_relu_in_place', 'hardswish', 'hardsigmoid'), FEW),
@@ -143,19 +142,20 @@ def straight(formula, defaults):
     """A `Formula` of one array as a function, with statics if there are `defaults` of any: few
     numbers take one call to their array code, those for one thread one to their loop.
     """
-    small, least, empty = formula.small, formula.least, np.empty
-    ndarray, usual = np.ndarray, F32
+    small, least, empty, ndarray = formula.small, formula.least, np.empty, np.ndarray
 
     def kernel(x, **statics):
         n = x.size
         if n < least: return small(x, **statics)
-        known = formula.made.get(('f', (), *statics.values()))
-        fitting = x.__class__ is ndarray and x.dtype is usual and x.flags.c_contiguous
+        known = formula.made.get((x.dtype.char, (), *statics.values()))
+        fitting = x.__class__ is ndarray and x.flags.c_contiguous
         if known is None or n > ALONE or not fitting or not Switch.on: return formula(x, **statics)
         loop, constants, _ = known
-        out = empty(x.shape, usual)
-        if constants is None: loop(0, n, x.reshape(-1), out.reshape(-1))
-        else: loop(0, n, constants, x.reshape(-1), out.reshape(-1))
+        if loop is None: return small(x, **statics)
+        flat = out = empty(x.shape, x.dtype)
+        if x.ndim != 1: x, flat = x.reshape(-1), out.reshape(-1)
+        if constants is None: loop(0, n, x, flat)
+        else: loop(0, n, constants, x, flat)
         return out
 
     def bare(x): return small(x) if x.size < least else kernel(x)

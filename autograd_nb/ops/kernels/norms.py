@@ -14,7 +14,7 @@ import math
 import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, ROWS, definition, example, fast_kernel, fits, flat, in_rows, rule, value, warmed
+    AVAILABLE, F32, FEW, definition, example, fast_kernel, fits, flat, in_rows, rule, value, warmed
 )
 from ..thread_pool import loops, thread_pool
 
@@ -41,7 +41,7 @@ def in_channels(x): return x.reshape(*x.shape[:2], -1)
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #77617228
 @fast_kernel('normalise')
 def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
-    found = lying(x.shape, tuple(dim)) if fits(x, least=ROWS) else None
+    found = lying(x.shape, tuple(dim)) if fits(x, least=FEW) else None
     if found is None: return normalise_plain(x, dim=dim, eps=eps, node=node)
     if found is COLUMNS:
         out = np.empty_like(x)
@@ -62,7 +62,7 @@ def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #a4204796
 @fast_kernel('normalise', 'x')
 def normalise_back(g, out, x, *, dim, eps):
-    found = lying(x.shape, tuple(dim)) if fits(x, out, g, least=ROWS) else None
+    found = lying(x.shape, tuple(dim)) if fits(x, out, g, least=FEW) else None
     if found is None: return normalise_rule(g, out, x, dim=dim, eps=eps)
     if found is COLUMNS:
         into = np.empty_like(x)
@@ -98,7 +98,7 @@ def track(x, mean, variance, momentum):
     """Move the running `mean` and `variance` of the channels of `x` (dimension 1) towards those of
     `x`. Whether there is a compiled loop for it; if not, nothing was done.
     """
-    if x.ndim < 2 or not (fits(x, least=ROWS) and fits(mean, variance, least=0)): return False
+    if x.ndim < 2 or not (fits(x, least=FEW) and fits(mean, variance, least=0)): return False
     if not (mean.flags.writeable and variance.flags.writeable): return False
     count = x.size // x.shape[1]
     if x.ndim == 2: loop, many = loops().track_columns, 4 * x.size
@@ -111,8 +111,8 @@ def track(x, mean, variance, momentum):
 
 @warmed
 def warm_tracking():
-    for shape in ((4, ROWS), (4, ROWS, 2)):
-        track(np.ones(shape, np.float32), *np.ones((2, ROWS), np.float32), 0.1)
+    for shape in ((4, FEW), (4, FEW, 2)):
+        track(np.ones(shape, np.float32), *np.ones((2, FEW), np.float32), 0.1)
 
 if AVAILABLE: KERNELS.track = track
 
@@ -131,7 +131,7 @@ def along_channels(x, n, layout):
 
 @fast_kernel('affine')
 def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
-    if bias is not None and fits(x, least=ROWS) and fits(weight, bias, least=0):
+    if bias is not None and fits(x, least=FEW) and fits(weight, bias, least=0):
         if along_columns(x, weight.size, layout):
             out = np.empty(x.shape, F32)
             rows = x.size // x.shape[-1]
@@ -151,7 +151,7 @@ def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #e37facdd
 @fast_kernel('affine', 'fused_rule')
 def affine_back(g, x, weight, weight_shape, bias_shape, layout):
-    if fits(x, g, least=ROWS) and fits(weight, least=0):
+    if fits(x, g, least=FEW) and fits(weight, least=0):
         if along_columns(x, weight.size, layout): sums = columns_back(g, x, weight)
         elif along_channels(x, weight.size, layout): sums = channels_back(g, x, weight)
         else: sums = None

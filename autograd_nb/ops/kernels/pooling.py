@@ -14,7 +14,7 @@ import math
 from itertools import product
 import numpy as np
 from autograd_nb.ops.compiled import (
-    FEW, FEWER, SMALL, definition, example, fast_kernel, fits, fits_or_same, rule, value
+    FEW, SMALL, definition, example, fast_kernel, fits, fits_or_same, rule, value
 )
 from ..thread_pool import loops, thread_pool
 from ..pooling import pool_counts, pool_sizes
@@ -169,7 +169,7 @@ grid_plain, grid_image_rule, grid_place_rule, grid_rules = (
 )
 
 def linear_in_plane(x, grid, interpolation_mode):
-    return interpolation_mode == 0 and grid.ndim == 4 and fits(grid, x, least=FEWER) and x.size
+    return interpolation_mode == 0 and grid.ndim == 4 and fits(grid, x, least=FEW) and x.size
 
 def in_places(grid): return grid.reshape(len(grid), -1, 2)
 

@@ -6,12 +6,13 @@
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
            'LONG_ROWS', 'LONG_LINE', 'SHORT_ROWS', 'extreme_plain', 'weights_plain', 'weights_rule', 'var_plain',
            'order_plain', 'SOME', 'nll_plain', 'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop',
-           'along_rows', 'around', 'reduced', 'parted', 'without', 'in_order', 'along', 'softmax', 'softmax_back',
-           'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials',
-           'extremes', 'extreme_places', 'largest_and_smallest_along', 'extreme', 'numbers_and_places',
-           'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal', 'var', 'variances',
-           'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums',
-           'add_rows', 'add_at', 'along_index', 'read_along', 'combine_along', 'warm_sums_at_places', 'rows_of_a_table']
+           'along_rows', 'around', 'reduced', 'parted', 'without', 'in_order', 'along', 'loop_along', 'softmax',
+           'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back',
+           'sums_of_exponentials', 'extremes', 'extreme_places', 'largest_and_smallest_along', 'extreme',
+           'numbers_and_places', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal', 'var',
+           'variances', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes',
+           'row_sums', 'add_rows', 'add_at', 'along_index', 'read_along', 'combine_along', 'warm_sums_at_places',
+           'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -19,7 +20,7 @@ import math
 import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, ROWS, SMALL, definition, example, fast_kernel, fits, fits_or_same, flat,
+    AVAILABLE, F32, FEW, SMALL, definition, example, fast_kernel, fits, fits_or_same, flat,
     in_rows, integers, rule, value, warmed, worth_loading
 )
 from ..indexing import all_below
@@ -37,12 +38,12 @@ def row_loop(loop, like, *arguments):
 def along_rows(x, dim): return dim in (-1, x.ndim - 1)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #fd158618
-def around(x, dim):
+def around(x, dim, fitting=fits):
     """The numbers of elements before, in and after dimension `dim`, if `x` is what the loops over
-    one dimension take.
+    one dimension take. `fitting`: `fits`, or `fits_or_same` for loops with the bits of array code.
     """
     if dim.__class__ is tuple and len(dim) == 1: (dim,) = dim
-    if dim.__class__ is not int or not fits(x, least=ROWS): return None
+    if dim.__class__ is not int or not fitting(x, least=FEW): return None
     return parted(x.shape, dim)
 
 def reduced(out, x, dim, keepdim):
@@ -70,20 +71,28 @@ def along(name, dim, *arrays, more=(), dtype=F32):
     """What the loop `name` gives for arrays of one shape, and of this precision, along dimension
     `dim`: the one over rows, or the one across what lies between. None if there is none for them.
     """
-    if arrays[0].size < ROWS: return None
-    if not fits(*arrays, least=ROWS, dtype=dtype):
+    n, full = arrays[0].size, arrays[0].shape
+    if n < FEW: return None
+    if not fits(*arrays, least=FEW, dtype=dtype):
         arrays = [in_order(a) for a in arrays]
-        if not fits(*arrays, least=ROWS, dtype=dtype): return None
-    full = arrays[0].shape
-    shape = parted(full, dim)
-    if shape is None: return None
-    out = np.empty(full, dtype)
-    if shape[2] == 1: loop, shape = getattr(loops(), name), shape[:2]
-    else: loop, more = getattr(loops(), name + '_across'), ()
-    rows = out
+        if not fits(*arrays, least=FEW, dtype=dtype): return None
+    loop, shape, across = loop_along(name, full, dim)
+    if loop is None: return None
+    rows = out = np.empty(full, dtype)
     if shape != full: arrays, rows = [a.reshape(shape) for a in arrays], out.reshape(shape)
-    thread_pool.run(loop, shape[0], 4 * out.size, *arrays, *more, rows)
+    if across: more = ()
+    thread_pool.run(loop, shape[0], 4 * n, *arrays, *more, rows)
     return out
+
+@functools.lru_cache(1024)
+def loop_along(name, full, dim):
+    """The loop `name` along dimension `dim` of a shape (None: it has no such dimension), the shape
+    in which it takes arrays, and whether it is the one across what lies between.
+    """
+    shape = parted(full, dim)
+    if shape is None: return None, None, False
+    across = shape[2] > 1
+    return getattr(loops(), name + '_across' * across), shape[: 2 + across], across
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #45a5ee87
 softmax_plain, softmax_rule = definition('softmax'), definition('softmax', 'x')
@@ -267,7 +276,7 @@ var_plain = definition('var')
 @fast_kernel('var')
 def var(x, *, dim=None, correction=1, keepdim=False):
     shape = (1, x.size, 1) if dim is None or dim == () else around(x, dim)
-    if shape is None or not fits(x, least=ROWS) or shape[2] > 1 and x.size >= SMALL:
+    if shape is None or not fits(x, least=FEW) or shape[2] > 1 and x.size >= SMALL:
         return var_plain(x, dim=dim, correction=correction, keepdim=keepdim)
     outer, many, inner = shape
     rows = x if inner == 1 else x.reshape(shape).swapaxes(1, 2)  # of few numbers a copy
@@ -289,7 +298,7 @@ SOME = 32  # places up to which a loop that puts each number in its place is qui
 
 @fast_kernel('first_in_order')
 def first_in_order(x, *, dim, k, descending):
-    by_loop = 0 < k <= SOME and x.ndim and fits(x, least=ROWS) and along_rows(x, dim)
+    by_loop = 0 < k <= SOME and x.ndim and fits(x, least=FEW) and along_rows(x, dim)
     if not by_loop or x.shape[-1] >= LONG_ROWS and are_few(x, dim, k):
         return order_plain(x, dim=dim, k=k, descending=descending)
     out, n = np.empty((*x.shape[:-1], k), np.int64), x.shape[-1]

@@ -13,7 +13,7 @@ __all__ = ['lgamma_plain', 'digamma_plain', 'polygamma_plain', 'erfc_plain', 'er
 import math
 import numpy as np
 from autograd_nb.ops.compiled import (
-    F32, F64, ROWS, definition, example, fast_kernel, flat, value, warmed
+    F32, F64, FEW, definition, example, fast_kernel, flat, value, warmed
 )
 from ..special.gamma import BERNOULLI
 from ..thread_pool import AVAILABLE, loops, thread_pool
@@ -132,7 +132,7 @@ def of_incomplete_gammas(N):
 
 @warmed
 def warm_doubles():
-    x = np.full(ROWS, 0.25)
+    x = np.full(FEW, 0.25)
     for function in (igamma, lgamma, erf_double): function(*(x,) * (1 + (function is igamma)))
 
 # %% ../../../nbs/ops/kernels/14_special.ipynb #62322e81
@@ -140,7 +140,7 @@ def beta_fractions(x, a, b, turned):
     """The continued fraction of the incomplete beta function for float64 arrays of one shape, and
     how it moves with `a`, or with `b` where it is `turned`; None if there is no loop for it.
     """
-    if not AVAILABLE or x.size < ROWS or not Switch.on: return None
+    if not AVAILABLE or x.size < FEW or not Switch.on: return None
     x, a, b, turned = (np.ascontiguousarray(v) for v in (x, a, b, turned))
     value, slope = np.empty_like(x), np.empty_like(x)
     thread_pool.run(
@@ -151,5 +151,5 @@ def beta_fractions(x, a, b, turned):
 
 @warmed
 def warm_fractions():
-    x = np.full(ROWS, 0.25)
+    x = np.full(FEW, 0.25)
     beta_fractions(x, 2 * x + 1, x + 1, x > 1)

@@ -120,6 +120,7 @@ def _torch_function(cls, func, types, args=(), kwargs=None):
     with DisableTorchFunctionSubclass(): result = func(*args, **(kwargs or {}))
     return result if func in get_default_nowrap_functions() else _kept(result, cls)
 
+# %% ../nbs/tensor/10_overrides.ipynb #a9f5687e
 class _Kind(weakref.ref):
     "A weak reference to a class, which sets take for the class itself."
 
@@ -260,7 +261,8 @@ _QUESTIONS = {
     'is_floating_point', 'is_inference', 'is_pinned', 'is_set_to', 'is_shared', 'item',
     'ndimension', 'nelement', 'numel', 'numpy', 'register_hook', 'requires_grad_', 'retain_grad',
     'register_post_accumulate_grad_hook', 'size', 'storage', 'storage_offset', 'stride', 'tolist',
-    'untyped_storage', *_signs('len bool int float complex index contains array format deepcopy'),
+    'untyped_storage',
+    *_signs('len bool int float complex index contains array array_wrap format deepcopy'),
 }
 _UNLIKE = _signs(  # signs whose operation has another name
     'iadd isub imul itruediv ifloordiv ipow iand ior ixor ilshift irshift rsub rtruediv'

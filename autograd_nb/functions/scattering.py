@@ -173,6 +173,7 @@ def index_put(input, indices, values, accumulate=False):
     except (IndexError, ValueError) as error:
         raise _put_error(error, input, index, values) from None
 
+# %% ../../nbs/tensor/functions/21_scattering.ipynb #29e187fb
 def _is_mask(indices):
     "Whether the index is one mask alone."
     index = indices[0] if len(indices) == 1 else None

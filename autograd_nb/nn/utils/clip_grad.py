@@ -55,6 +55,7 @@ def _wide(array):
     "Numbers of two bytes as those of four, in which sums lose little."
     return array.astype('f4') if array.dtype.itemsize == 2 else array
 
+# %% ../../../nbs/nn/utils/01_clip.ipynb #fbd48d8b
 def _rounded(norm, array):
     "The norm of an array as one of its numbers, if these are of two bytes."
     return norm if array.dtype.itemsize != 2 else float(array.dtype.type(norm))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'SAME_DTYPE', 'OF_ONE_KERNEL', 'OF_ONE_KERNEL_TOO', 'AND_THESE', 'CASTABLE', 'SAFELY_CASTABLE', 'USUAL',
-           'RULES', 'RESIZED', 'WITHOUT_OUT', 'IN_ROWS', 'APART', 'UNSPREAD', 'REDUCTIONS', 'castable', 'same',
-           'same_kind', 'Rule', 'refuse_dtype']
+           'RULES', 'RESIZED', 'WITHOUT_OUT', 'IN_ROWS', 'APART', 'COPIED', 'UNSPREAD', 'REDUCTIONS', 'castable',
+           'same', 'same_kind', 'Rule', 'refuse_dtype']
 
 # %% ../nbs/tensor/13_outputs.ipynb #271de347
 from typing import NamedTuple
@@ -338,6 +338,12 @@ APART = {
     for name in names.split()
 }
 # `out` may not share memory within itself, even if it is given other memory for its new shape
+# PyTorch's copy what they make into `out`, and so record it: it is a write like any other
+COPIED = frozenset(
+    'quantile nanquantile tensordot linalg_norm linalg_matrix_norm linalg_cond linalg_tensorinv'
+    ' linalg_tensorsolve'.split()
+)
+
 UNSPREAD = frozenset('take masked_select index_select nonzero scatter'.split())
 # these read all before they write, and `out` may lie anywhere
 REDUCTIONS = frozenset(

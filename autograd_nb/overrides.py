@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'no_dispatch', 'enable_reentrant_dispatch',
-           'disabled', 'Overrides', 'Subclasses', 'has_torch_function', 'has_torch_function_unary',
-           'has_torch_function_variadic', 'handle_torch_function', 'wrap_torch_function', 'is_tensor_like',
-           'is_tensor_method_or_property', 'resolve_name', 'get_overridable_functions', 'get_testing_overrides',
-           'get_default_nowrap_functions', 'get_ignored_functions', 'redispatch_function', 'TorchFunctionMode',
+           'disabled', 'get_default_nowrap_functions', 'Overrides', 'Subclasses', 'has_torch_function',
+           'has_torch_function_unary', 'has_torch_function_variadic', 'handle_torch_function', 'wrap_torch_function',
+           'is_tensor_like', 'is_tensor_method_or_property', 'resolve_name', 'get_overridable_functions',
+           'get_testing_overrides', 'get_ignored_functions', 'redispatch_function', 'TorchFunctionMode',
            'BaseTorchFunctionMode']
 
 # %% ../nbs/tensor/10_overrides.ipynb #e655ef09
@@ -20,7 +20,7 @@ import sys
 import threading
 import weakref
 from numbers import Number
-from types import FunctionType
+from types import FunctionType, MethodType
 
 import numpy as np
 
@@ -105,6 +105,11 @@ def _kept(value, cls):
     return value
 
 # %% ../nbs/tensor/10_overrides.ipynb #f0b37199
+@functools.cache
+def get_default_nowrap_functions():
+    "The properties whose answers keep their class when a class of tensors is asked about them."
+    return {Tensor._base.__get__, Tensor.grad.__get__}
+
 def _torch_function(cls, func, types, args=(), kwargs=None):
     """Called in the place of the function `func` when one of its arguments is of this class: calls
     it, and makes its results tensors of this class.
@@ -113,8 +118,9 @@ def _torch_function(cls, func, types, args=(), kwargs=None):
     if cls is Tensor or not all(issubclass(cls, t) for t in types):
         return NotImplemented
     with DisableTorchFunctionSubclass(): result = func(*args, **(kwargs or {}))
-    return _kept(result, cls)
+    return result if func in get_default_nowrap_functions() else _kept(result, cls)
 
+# %% ../nbs/tensor/10_overrides.ipynb #a9f5687e
 class _Kind(weakref.ref):
     "A weak reference to a class, which sets take for the class itself."
 
@@ -247,36 +253,41 @@ def _asked(func, kinds, args, kwargs):
     )
 
 # %% ../nbs/tensor/10_overrides.ipynb #5b0c51d0
-# methods about a tensor, or for its autograd graph: functions look at tensors with them, so that
-# they answer everywhere alike
-_QUESTIONS = frozenset(
-    'as_subclass data_ptr dim dim_order element_size is_complex is_contiguous is_distributed'
-    ' is_pinned is_set_to is_shared item ndimension nelement numel numpy register_hook'
-    ' register_post_accumulate_grad_hook requires_grad_ retain_grad size storage storage_offset'
-    ' stride tolist untyped_storage'.split()
-)
-_UNLIKE = tuple(  # signs whose operation has another name
-    f'__{sign}__'
-    for sign in 'iadd isub imul itruediv ifloordiv ipow rsub rtruediv floordiv rfloordiv rmod pow'
-    ' rpow matmul rmatmul lshift rshift rlshift rrshift invert pos'
-    ' getitem setitem eq and or xor rand ror rxor'.split()
+def _signs(names): return tuple(f'__{name}__' for name in names.split())
+
+# about a tensor, or for its autograd graph: functions, too, look at tensors with these
+_QUESTIONS = {
+    'data_ptr', 'dim', 'dim_order', 'element_size', 'is_complex', 'is_contiguous', 'is_distributed',
+    'is_floating_point', 'is_inference', 'is_pinned', 'is_set_to', 'is_shared', 'item',
+    'ndimension', 'nelement', 'numel', 'numpy', 'register_hook', 'requires_grad_', 'retain_grad',
+    'register_post_accumulate_grad_hook', 'size', 'storage', 'storage_offset', 'stride', 'tolist',
+    'untyped_storage',
+    *_signs('len bool int float complex index contains array array_wrap format deepcopy'),
+}
+_UNLIKE = _signs(  # signs whose operation has another name
+    'iadd isub imul itruediv ifloordiv ipow iand ior ixor ilshift irshift rsub rtruediv'
+    ' floordiv rfloordiv rmod pow rpow matmul rmatmul lshift rshift rlshift rrshift invert pos'
+    ' getitem setitem reversed repr eq and or xor rand ror rxor'
 )
 _CALLED = dict(  # what PyTorch tells of
     __sub__='sub', __truediv__='div', __matmul__='matmul', __iadd__='add_', __isub__='sub_',
     __imul__='mul_', __itruediv__='div_', __ifloordiv__='floor_divide_',
+    __rand__='bitwise_and', __ror__='bitwise_or', __rxor__='bitwise_xor',
+)
+_TITLES = dict(  # and what it calls these
+    __pow__='pow', __ipow__='pow_', __rtruediv__='__rdiv__', __pos__='positive'
 )
 _OPERANDS = Tensor, Number, np.ndarray, np.generic
 
 # %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
 @functools.cache
 def _asks(method):
-    "`method`, for a class whose `__torch_function__` is to be asked about it."
+    "`method`, for a class or a mode whose `__torch_function__` is to be asked about it."
 
     @functools.wraps(method)
     def asked(self, *args, **kwargs):
-        kinds = _overriding((self,)) if ENABLED.functions else ()
-        if not kinds: return method(self, *args, **kwargs)
-        return _asked(method, kinds, (self, *args), kwargs)
+        answer = _first(method, (self, *args), kwargs)
+        return method(self, *args, **kwargs) if answer is ABSENT else answer
 
     return asked
 
@@ -284,6 +295,7 @@ def _asks(method):
 def _asks_as_sign(sign):
     "The method `sign` of tensors, for a class that is to be asked about it."
     method, called = getattr(Tensor, sign), getattr(Tensor, _CALLED.get(sign, sign))
+    if sign not in _CALLED: method.__name__ = _TITLES.get(sign, sign)
     plain = f'__{sign[3:]}' if sign[2] == 'r' and hasattr(Tensor, f'__{sign[3:]}') else None
 
     @functools.wraps(method)
@@ -293,34 +305,75 @@ def _asks_as_sign(sign):
             told, values = getattr(Tensor, _CALLED.get(plain, plain)), (args[0], self)
         kinds = _overriding(values) if ENABLED.functions else ()
         known = len(args) != 1 or 'item' in sign or isinstance(args[0], (*_OPERANDS, *kinds))
-        return _asked(told, kinds, values, {}) if kinds and known else method(self, *args)
+        if not known or not kinds and not LOCAL.modes.functions: return method(self, *args)
+        return _asked(told, kinds, values, {})
 
     return asked
 
 # %% ../nbs/tensor/10_overrides.ipynb #56e129a5
-def _silent(name, method):
-    "Whether a method of tensors asks nobody before it looks at them."
-    return (
-        type(method) is FunctionType
-        and name[0] != '_'
-        and name not in _QUESTIONS
-        and not hasattr(method, 'asks')
-        and method.__globals__.get('me') is not method  # an operation's asks
-    )
+class _Heard:
+    """A method of tensors, `plain`, for a class that is asked about it, by `asked`. Functions of
+    this package look at tensors unheard where it is a `question`.
+    """
+
+    def __init__(self, plain, asked, question):
+        self.plain, self.asked, self.question = plain, asked, question
+
+    def unheard(self):
+        looking = sys._getframe(2).f_globals.get('__name__', '')
+        return self.question and looking.startswith('autograd_nb.')
+
+    def __get__(self, tensor, kind=None):
+        if tensor is None or self.unheard(): return self.plain.__get__(tensor, kind)
+        return MethodType(self.asked, tensor)
+
+class _HeardProperty(_Heard):
+    "The same of a property, which is heard where it is read and where it is set."
+
+    def __get__(self, tensor, kind=None):
+        if tensor is None or self.unheard(): return self.plain.__get__(tensor, kind)
+        return self.asked(tensor)
+
+    def __set__(self, tensor, value):
+        write = self.plain.__set__
+        return write(tensor, value) if self.unheard() else _asks(write)(tensor, value)
+
+    def __delete__(self, tensor): self.plain.__delete__(tensor)
+
+# %% ../nbs/tensor/10_overrides.ipynb #2dc284c9
+def _heard(name):
+    "The attribute `name` of tensors for those who are asked about it; None: nobody is."
+    plain = getattr(Tensor, name)
+    if name in _UNLIKE: return _Heard(plain, _asks_as_sign(name), False)
+    hidden = name[0] == '_' and name not in _QUESTIONS and name not in ('_version', '_base')
+    if hidden or name == 'as_subclass': return None
+    if type(plain) is property: return _HeardProperty(plain, _asks(plain.__get__), True)
+    if type(plain) is not FunctionType or hasattr(plain, 'asks'): return None
+    return _Heard(plain, _asks(plain), name in _QUESTIONS)
+
+def _of_operation(name):
+    "Whether a method of tensors is an operation, which asks classes."
+    method = getattr(Tensor, name)
+    return name not in _UNLIKE and getattr(method, '__globals__', {}).get('me') is method
 
 def _ask_methods(cls):
     "Give the class `cls` methods that ask, unless it has its own."
-    for name, method in vars(Tensor).items():
-        if _silent(name, method) and getattr(cls, name) is method: setattr(cls, name, _asks(method))
-    for sign in _UNLIKE:
-        if getattr(cls, sign) is getattr(Tensor, sign): setattr(cls, sign, _asks_as_sign(sign))
-    for name in ('data', 'T', 'mT', 'H', 'mH', 'grad', 'requires_grad'):
-        own = getattr(Tensor, name)
-        if getattr(cls, name) is not own: continue
-        # what autograd looks at is told where it is set
-        read = own.fget if 'grad' in name else _asks(own.__get__)
-        write = _asks(own.__set__) if own.fset else None
-        setattr(cls, name, property(read, write, own.fdel, own.__doc__))
+    for name in list(vars(Tensor)):
+        if getattr(cls, name) is not getattr(Tensor, name) or _of_operation(name): continue
+        # Python compares reflected signs of classes: these differ from those of ordinary tensors
+        heard = _asks_as_sign(name) if name in _UNLIKE else _heard(name)
+        if heard: setattr(cls, name, heard)
+
+_MADE = {}  # name -> the attribute that tensors have, and that which they have under modes
+
+def _ask_modes(on):
+    "While a mode is on, ordinary tensors have methods that ask."
+    for name, found in list(vars(Tensor).items()):
+        if not on:
+            if isinstance(found, _Heard): setattr(Tensor, name, found.plain)
+            continue
+        if name not in _MADE or _MADE[name][0] is not found: _MADE[name] = found, _heard(name)
+        if _MADE[name][1]: setattr(Tensor, name, _MADE[name][1])
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
 add_field('functions', (), general=True)  # modes that are called in a function's place
@@ -489,7 +542,22 @@ def resolve_name(f):
     if isinstance(f, Op): f = f.direct
     name = getattr(f, '__name__', None)
     if name is None: return str(f)
-    return f'torch.Tensor.{name}' if getattr(Tensor, name, None) is f else f'torch.{name}'
+    if getattr(Tensor, name, None) is f: return f'torch.Tensor.{name}'
+    of = getattr(f, '__self__', f)
+    end = '' if of is f else f'.{name}'  # of what reads or sets a property
+    found = (f'torch.Tensor.{n}{end}' for n in vars(Tensor) if getattr(Tensor, n) is of)
+    return next(found, None) or f'torch.{_space_of(name, f)}{name}'
+
+def _space_of(name, f):
+    "The module of `torch` where users find the function `f`, with a dot; '' for `torch` itself."
+    here = hasattr(sys.modules['autograd_nb'], name)
+    if here and hasattr(Tensor, name): return ''
+    found = ((s, getattr(_module(s), name, None)) for s in _SPACES)
+    return next((f'{s}.' for s, g in found if g is f or g and not here), '')
+
+_SPACES = 'nn.functional', 'linalg', 'fft', 'special'
+
+def _module(name): return importlib.import_module(f'autograd_nb.{name}')
 
 # %% ../nbs/tensor/10_overrides.ipynb #2c3b9f90
 def get_overridable_functions():
@@ -501,8 +569,7 @@ def get_overridable_functions():
         ),
         torch: list(_asking(torch)),
     }
-    for name in ('nn.functional', 'linalg', 'fft', 'special'):
-        space = importlib.import_module(f'autograd_nb.{name}')
+    for space in map(_module, _SPACES):
         found[space] = [f for f in _public(space) if f not in ignored]
     return found
 
@@ -525,10 +592,6 @@ def get_testing_overrides():
 
 def _stand_in(func):
     return functools.wraps(func)(lambda *args, **kwargs: -1)
-
-def get_default_nowrap_functions():
-    "The properties whose answers keep their class when a class of tensors is asked about them."
-    return {Tensor._base.__get__, Tensor.grad.__get__}
 
 def get_ignored_functions():
     "The functions that cannot be overridden: they ask no class, or make tensors from nothing."
@@ -567,11 +630,15 @@ class TorchFunctionMode(Mode):
             )
         if 'stack' not in self.__dict__: Mode.__init__(self)
         self.stack.append(LOCAL.modes.change(functions=(*LOCAL.modes.functions, self)))
-        with SWITCH.lock: Ask.modes += 1
+        with SWITCH.lock:
+            Ask.modes += 1
+            if Ask.modes == 1: _ask_modes(True)
         return self
 
     def __exit__(self, *exc):
-        with SWITCH.lock: Ask.modes -= 1
+        with SWITCH.lock:
+            Ask.modes -= 1
+            if not Ask.modes: _ask_modes(False)
         # the innermost is left, whoever asks: coroutines leave theirs in any order
         leaving = (LOCAL.modes.functions or (self,))[-1]
         Mode.__exit__(leaving, *exc)

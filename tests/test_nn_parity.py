@@ -701,3 +701,22 @@ AT_WORK = {
 @pytest.mark.parametrize("program", AT_WORK.values(), ids=AT_WORK)
 def test_modules_do_besides_computing_what_pytorch_s_do(program):
     assert assert_same_output(program)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", (1.0, 2.0, float("inf")))
+@pytest.mark.parametrize("dtypes", (("float16",), ("bfloat16",), ("float16", "bfloat16"), ("bfloat16", "float32")))
+def test_norms_of_short_gradients_are_rounded_as_pytorch_rounds_them(dtypes, kind):
+    import torch as theirs
+
+    rng = np.random.default_rng(3)
+    for size in (0.02, 0.3, 4.0):
+        values = [rng.normal(size=shape) * size for shape in ((3,), (4, 5), (100,))]
+        found = []
+        for library in (theirs, autograd_nb):
+            params = [library.nn.Parameter(library.zeros(v.shape, dtype=getattr(library, dtypes[i % len(dtypes)]))) for i, v in enumerate(values)]
+            for p, v in zip(params, values): p.grad = library.tensor(v, dtype=p.dtype)
+            total = library.nn.utils.clip_grad_norm_(params, 0.5, kind)
+            found.append([str(total.dtype).split(".")[-1], total.item(), *(p.grad.tolist() for p in params)])
+        assert found[0][0] == found[1][0]
+        for one, other in zip(found[0][1:], found[1][1:]): np.testing.assert_allclose(other, one, rtol=1e-6 if len(dtypes) == 1 or "float32" in dtypes else 1e-3)

@@ -793,3 +793,34 @@ def test_a_parameter_that_is_named_twice_takes_two_steps(name, foreach):
         return a.tolist() + b.tolist()
 
     np.testing.assert_allclose(ends(autograd_nb), ends(torch), rtol=1e-5)
+
+
+@needs_torch
+@pytest.mark.parametrize("copied", (False, True))
+@pytest.mark.parametrize("rule", (
+    "SGD momentum", "Adam", "Adam amsgrad", "Adam foreach", "Adam fused", "RMSprop centered", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop",
+))  # fmt: skip
+def test_optimisers_share_the_state_that_one_has_loaded_from_the_other(rule, copied):
+    import torch
+
+    name, *option = rule.split()
+    options = {option[0]: 0.9 if option[0] == "momentum" else True} if option else {}
+
+    def rows(library):
+        params = [[library.nn.Parameter(library.ones(2, 3) * 0.5)] for _ in "ab"]
+        one, other = (getattr(library.optim, name)(p, lr=0.01, **options) for p in params)
+
+        def step(optimiser, factor):
+            optimiser.zero_grad()
+            p = optimiser.param_groups[0]["params"][0]
+            (p**2 * library.arange(6.0).reshape(2, 3) * factor).sum().backward()
+            optimiser.step()
+
+        step(one, 1)
+        saved = one.state_dict()
+        other.load_state_dict(copy.deepcopy(saved) if copied else saved)
+        for optimiser, factor in ((other, 2), (other, 3), (one, 4), (other, 5)): step(optimiser, factor)
+        states = [*saved["state"].values(), *one.state.values(), *other.state.values()]
+        return [np.array(v.tolist()) for s in states for v in s.values()] + [np.array(p[0].tolist()) for p in params]
+
+    for ours, theirs in zip(rows(autograd_nb), rows(torch)): np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)

@@ -331,3 +331,36 @@ def test_reductions_refuse_out_for_what_has_a_history(name, dtype, given):
         except RuntimeError as error:
             found.append(str(error).split("\n")[0][:80])
     assert len(found) == 2 and found[0] == found[1]
+
+
+RECORDED = (
+    "quantile(x, 0.5, dim=1", "nanquantile(x, 0.5", "tensordot(x, x.T, 1", "inner(x, x", "inner(x[0], x[1]", "linalg.norm(x", "linalg.norm(x, 3, 1", "linalg.norm(x, 'nuc'",
+    "linalg.matrix_norm(x, 1", "linalg.cond(x[:, :2]", "linalg.tensorinv(x @ x.T, ind=1", "linalg.tensorsolve(x @ x.T, x[:, 0]",
+)  # fmt: skip
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("out", (
+    "torch.zeros(size)", "torch.empty(0)", "torch.ones((7, *size))", "torch.zeros(size, requires_grad=True)", "torch.zeros(size, requires_grad=True) * 1", "torch.zeros((2, *size))[0]",
+    "torch.zeros((2, *size), requires_grad=True)[0]", "torch.zeros(size, dtype=torch.float64)", "torch.zeros(size, dtype=torch.int64)",
+))  # fmt: skip
+@pytest.mark.parametrize("call", RECORDED)
+def test_what_is_copied_into_out_is_recorded(call, out):
+    import torch as theirs
+
+    found = []
+    for library in (theirs, autograd_nb):
+        x = library.tensor([[1.0, 2.0, 3.0], [3.0, 1.5, 2.0]], requires_grad=True)
+        space = dict(torch=library, x=x, size=tuple(eval(f"torch.{call})", dict(torch=library, x=x)).shape))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                into = space["into"] = eval(out, space)
+                result = eval(f"torch.{call}, out=into)", space)
+        except RuntimeError as error:
+            found.append(str(error).split("\n")[0][:60])
+        else:
+            gradient = library.autograd.grad(result.sum(), x)[0]
+            numbers = [round(v, 3) for t in (result, gradient) for v in t.flatten().tolist()]
+            found.append((result is into, type(result.grad_fn).__name__, tuple(result.shape), result.stride(), into._version, numbers))
+    assert found[0] == found[1]

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import math
 import pickle
 import random
 import re
@@ -1232,3 +1233,72 @@ def test_powers_at_the_ends(call):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_slices_of_sixteen_bits_are_scaled_by_a_rounded_factor(dtype):
     agree(f"a = torch.tensor([[1.3, -2.7, 0.4, 3.1, -1.9], [0.2, 0.1, 0.3, -0.2, 0.1], [5.1, 3.3, -2.2, 4.7, 1.1]], dtype=torch.{dtype})", "print([a.renorm(2, d, 1.5).tolist() for d in (0, 1)])")
+
+
+# a, b: 3x4; c: 1x2x6; d: 1x2x4x4; s: 3x3; v: 4; w: 2; i, j: places
+WATCHED = """
+F.max_pool1d(c,2) | F.max_pool2d(d,2) | F.avg_pool1d(c,2) | F.avg_pool2d(d,2) | F.adaptive_avg_pool1d(c,2) | F.adaptive_avg_pool2d(d,2) | F.adaptive_max_pool1d(c,2)
+F.adaptive_max_pool2d(d,2) | F.lp_pool1d(c,2,2) | F.max_unpool1d(*F.max_pool1d(c,2,return_indices=True),2) | F.layer_norm(a,(4,),v,v*2) | F.rms_norm(a,(4,),v)
+F.group_norm(c,2,w,w*2) | F.batch_norm(a,None,None,v,v*2,training=True) | F.instance_norm(c) | F.local_response_norm(c,2) | F.normalize(a)
+F.linear(a,b,v[:3]) | F.embedding(i,a) | F.embedding_bag(i[None],a) | F.conv1d(c,c[:,:,:2],None) | F.conv2d(d,d[:,:,:2,:2])
+F.conv_transpose1d(c,c.transpose(0,1)[:,:,:2]) | F.unfold(d,2) | F.fold(d.reshape(1,8,4),(3,3),2) | F.interpolate(c,8) | F.interpolate(c,8,mode="linear")
+F.interpolate(d,8,mode="bilinear") | F.interpolate(d,8,mode="bicubic") | F.grid_sample(d,b[None,:2,:2,None].expand(1,2,2,2)/9) | F.affine_grid(a[None,:2,:3],(1,1,2,2))
+F.pad(c,(1,1)) | F.pad(c,(1,1),mode="circular") | F.relu(a) | F.leaky_relu(a) | F.elu(a) | F.selu(a) | F.celu(a) | F.gelu(a)
+F.silu(a) | F.mish(a) | F.softplus(a) | F.softsign(a) | F.tanhshrink(a) | F.hardtanh(a) | F.hardswish(a) | F.hardsigmoid(a) | F.hardshrink(a) | F.softshrink(a)
+F.threshold(a,1.,0.) | F.logsigmoid(a) | F.glu(a) | F.prelu(a,w[:1]) | F.relu6(a) | F.softmax(a,1) | F.softmin(a,1) | F.log_softmax(a,1) | F.mse_loss(a,b) | F.l1_loss(a,b)
+F.smooth_l1_loss(a,b) | F.huber_loss(a,b) | F.cross_entropy(a,j) | F.nll_loss(a,j) | F.cross_entropy(a,j,weight=v.detach()) | F.cross_entropy(a,b)
+F.kl_div(a,b) | F.binary_cross_entropy(a/20,b/20) | F.binary_cross_entropy_with_logits(a,b)
+F.hinge_embedding_loss(a,b.detach().sign()) | F.margin_ranking_loss(a,b,a.detach().sign()) | F.cosine_embedding_loss(a,b,w3) | F.triplet_margin_loss(a,b,a*2)
+F.multi_margin_loss(a,j) | F.multilabel_margin_loss(a,torch.tensor([[0,-1,0,0]]*3)) | F.multilabel_soft_margin_loss(a,b.detach()) | F.poisson_nll_loss(a,b)
+F.gaussian_nll_loss(a,b,b) | F.ctc_loss(a[:,None].log_softmax(2),torch.tensor([[1]]),torch.tensor([3]),torch.tensor([1])) | F.cosine_similarity(a,b)
+F.pairwise_distance(a,b) | torch.cdist(a,b) | torch.polar(a,b).abs() | torch.abs(a) | torch.sgn(a) | torch.angle(a) | a.exp() | a.log() | a.sqrt() | a.rsqrt()
+a.reciprocal() | a.sin() | a.tan() | a.sinh() | a.tanh() | a.asin() | a.atan() | a.sigmoid() | a.erf() | a.lgamma() | a.digamma() | a.square() | a**2 | a**3 | a**.5 | a**b
+a.expm1() | a.log1p() | a.log2() | a.exp2() | a.sinc() | torch.special.i0(a) | torch.special.i1(a) | torch.special.erfcx(a) | torch.special.entr(a) | torch.logit(a/20)
+torch.nan_to_num(a) | a.clamp(1,3) | a.clamp_min(2) | torch.clamp(a,b,b+1) | torch.maximum(a,b) | torch.fmax(a,b) | torch.atan2(a,b) | torch.hypot(a,b) | torch.xlogy(a,b)
+torch.logaddexp(a,b) | torch.copysign(a,b) | torch.fmod(a,b) | torch.remainder(a,b) | torch.lerp(a,b,.3) | torch.lerp(a,b,a) | torch.addcmul(a,b,a) | torch.addcdiv(a,b,b)
+torch.where(a>2,a,b) | a*b | a/b | a+b | a-b | a*2 | a/2 | 2/a | -a | a.sum() | a.mean(1) | a.prod() | a.prod(1) | a.var() | a.std(1) | torch.var_mean(a,1)[0] | a.norm()
+a.norm(1) | a.norm(3) | a.norm(float("inf")) | a.norm(dim=1) | a.norm(1,dim=1) | torch.linalg.vector_norm(a,0.5) | a.max() | a.max(1)[0] | a.amax() | a.amax(1) | a.median()
+a.median(1)[0] | a.mode()[0] | a.kthvalue(2)[0] | a.topk(2)[0] | a.sort()[0] | a.cumsum(0) | a.cumprod(0) | a.cummax(0)[0] | a.logcumsumexp(0) | a.logsumexp(1)
+a.quantile(.3) | a.nansum() | a.nanmean() | a.gather(1,j[:,None]) | a[j] | a[:,1] | a.index_select(0,j) | a.take(j) | a.masked_select(a.detach()>2)
+a.masked_fill(a.detach()>2,0.) | a.scatter_reduce(1,j[:,None],b,"prod") | a.scatter_reduce(1,j[:,None],b,"amax") | a.scatter_reduce(1,j[:,None],b,"mean")
+a.index_add(0,j,b) | a.index_copy(0,torch.tensor([0,1,2]),b) | a.index_fill(0,j,1.) | a.index_put((j,),b) | a.index_reduce(0,j,b,"prod") | a.index_reduce(0,j,b,"amax")
+torch.cat([a,b]) | torch.stack([a,b]) | a.tril() | a.flip(0) | a.roll(1) | a.repeat(2,1) | a.t() | a.unfold(0,2,1) | a.diagonal() | torch.diag_embed(a)
+torch.trace(a) | a@b.t() | torch.mm(a,b.t()) | torch.mv(a,v) | torch.dot(v,v*2) | torch.outer(v,v*2) | torch.bmm(c,c.transpose(1,2))
+torch.addr(torch.ones(4,4),v,v*2) | torch.cross(a[:,:3],b[:,:3],dim=1)
+torch.tensordot(a,b,2) | torch.einsum("ij,ij->i",a,b) | torch.cov(a) | torch.corrcoef(a) | torch.trapezoid(a) | torch.trapezoid(a,b) | torch.diff(a) | torch.gradient(a)[0]
+torch.linalg.inv(s) | torch.linalg.slogdet(s)[1] | torch.logdet(s) | torch.linalg.solve(s,a) | torch.linalg.cholesky(s@s.T) | torch.linalg.qr(s)[1]
+torch.linalg.eigh(s+s.T)[0] | torch.linalg.svd(s)[1] | torch.linalg.pinv(s) | torch.linalg.matrix_exp(s/9) | torch.linalg.matrix_power(s,2) | torch.linalg.matrix_power(s,3)
+torch.linalg.solve_triangular(s,a,upper=True) | torch.linalg.lu(s)[1] | torch.linalg.matrix_norm(s) | torch.linalg.multi_dot([s,s*2,a])
+torch.bucketize(a.detach(),v.detach())*1.*a.sum() | torch.mvlgamma(a+3,2) | torch.polygamma(1,a) | torch.special.zeta(a+1,b+1) | torch.heaviside(a,b)*a
+torch.float_power(a,2) | torch.sum(a*a.detach()) | torch.stft(v.repeat(4),4,return_complex=True).abs() | torch.as_strided(a,(2,2),(1,2)) | torch.block_diag(a,b)
+torch.cartesian_prod(v,v*2) | torch.rot90(a) | torch.tile(a,(2,)) | torch.atleast_3d(a) | torch.movedim(a,0,1) | torch.repeat_interleave(a,2,0)
+torch.take_along_dim(a,j[:,None],1)
+"""
+
+
+@pytest.mark.parametrize("call", WATCHED.strip().replace("\n", " | ").split(" | "))
+def test_who_notices_a_write_between_the_passes(call):
+    import torch as theirs
+
+    def gradients(library, written):
+        sizes = dict(a=(3, 4), b=(3, 4), c=(1, 2, 6), d=(1, 2, 4, 4), s=(3, 3), v=(4,), w=(2,))
+        leaves = {
+            name: ((library.arange(math.prod(size), dtype=library.float64) * 7 % 11 + 1.3 + ord(name) / 50).reshape(size) / 3 + (4 * library.eye(3) if name == "s" else 0)).requires_grad_()
+            for name, size in sizes.items()
+        }
+        given = {name: leaf * 1 for name, leaf in leaves.items()}
+        space = dict(given, torch=library, F=library.nn.functional, i=library.tensor([0, 2]), j=library.tensor([0, 2, 1]), w3=library.tensor([1.0, -1.0, 1.0]))
+        out = space["out"] = eval(call, space)
+        try:
+            with library.no_grad(): space[written].mul_(1.25)
+            found = library.autograd.grad(out, list(leaves.values()), library.ones_like(out), allow_unused=True)
+        except RuntimeError as error:
+            return str(error).split("[")[0]
+        return [None if g is None else np.array(g.tolist()) for g in found]
+
+    for written in [*(n for n in "abcdsvw" if re.search(rf"(?<![\w.]){n}(?!\w)", call)), "out"]:
+        expected, found = gradients(theirs, written), gradients(ours, written)
+        if isinstance(expected, str) or isinstance(found, str): assert found == expected, written
+        else: np.testing.assert_equal([g is None for g in found], [g is None for g in expected])
+        for g, e in zip(found, expected):
+            if not isinstance(e, str) and e is not None: np.testing.assert_allclose(g, e, rtol=1e-6, atol=1e-9)

@@ -23,7 +23,7 @@ from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL, announce
 from ..ops.shape import pointwise
 from autograd_nb.outputs import (
-    APART, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, WITHOUT_OUT, refuse_dtype
+    APART, COPIED, IN_ROWS, REDUCTIONS, RESIZED, UNSPREAD, WITHOUT_OUT, refuse_dtype
 )
 from ..transforms import KINDS, at, innermost
 
@@ -87,8 +87,8 @@ def into(out, result, name=None, given=None):
         if out.__class__ in WRAPPERS or result.__class__ in WRAPPERS: return out.copy_(result)
     if not isinstance(out, TensorBase):
         raise argument_error(name, 'out', 'Tensor', type(out).__name__)
-    if out._node is not None or result._node is not None:
-        if LOCAL.modes.grad: raise history_error(name.removesuffix('_with_dim'))
+    history = LOCAL.modes.grad and (out._node is not None or result._node is not None)
+    if history and name not in COPIED: raise history_error(name.removesuffix('_with_dim'))
     if out._meta is not None and out._meta.inference and not LOCAL.modes.inference:
         raise inference_write_error(out)
     if out._array.dtype is not result._array.dtype: refuse_dtype(name, result.dtype, out.dtype)
@@ -99,6 +99,7 @@ def into(out, result, name=None, given=None):
     if not resized or elementwise or name in UNSPREAD: _refuse_spread(out)
     if resized and name not in RESIZED: _advise_against_resizing(out, result, name)
     if resized: _resize(out, row_major(result._array) if name in IN_ROWS else result._array)
+    if history: return out.copy_(result)
     announce(out._memory)
     put(out, result._array)
     JOURNAL.bump(out._memory, 'out=', None if out._meta is None else out._meta.version)

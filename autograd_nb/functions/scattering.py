@@ -165,11 +165,26 @@ def index_put(input, indices, values, accumulate=False):
     for i in index:
         if i.__class__ is Place: escapes(input, 'an index of one number')
     F.refuse_far(input, index)
+    if values._array.size == 1 and not accumulate and _is_mask(indices):
+        values = _number_for(input, values)
     if values._array.dtype != input._array.dtype: raise _put_error('', input, index, values)
     try:
         return REGISTRY['index_put'].call(input, values, index=index, accumulate=accumulate)
     except (IndexError, ValueError) as error:
         raise _put_error(error, input, index, values) from None
+
+# %% ../../nbs/tensor/functions/21_scattering.ipynb #29e187fb
+def _is_mask(indices):
+    "Whether the index is one mask alone."
+    index = indices[0] if len(indices) == 1 else None
+    return isinstance(index, TensorBase) and index._array.dtype == bool
+
+def _number_for(input, values):
+    "The one number among `values` in the dtype of `input`: PyTorch fills a mask with it."
+    dtype = input._array.dtype
+    if values._array.ndim: values = reshape(values, ())
+    if values._array.dtype == dtype or values.is_complex(): return values
+    return cast(values, FROM_NUMPY[dtype])
 
 def _put_error(error, input, index, values):
     """PyTorch's error: what is wrong is the shape of the index or of the values, their dtype, or,

@@ -266,8 +266,8 @@ def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
 
 max_pool.reads = (1,)
 max_pool.vjp(
-    x=lambda g, out, x_shape, *, window, stride, dilation: scatter_planes(
-        g, out[1], size=tuple(x_shape[-len(window) :]), unique=disjoint(window, stride, dilation)
+    x=lambda g, out, x, *, window, stride, dilation: scatter_planes(
+        g, out[1], size=tuple(x.shape[-len(window) :]), unique=disjoint(window, stride, dilation)
     )
 ).formally(x='x')
 
@@ -369,8 +369,8 @@ def adaptive_max_pool(x, *, size):
 
 adaptive_max_pool.reads = (1,)
 adaptive_max_pool.vjp(
-    x=lambda g, out, x_shape, *, size: scatter_planes(
-        g, out[1], size=tuple(x_shape[-len(size) :]), unique=False
+    x=lambda g, out, x, *, size: scatter_planes(
+        g, out[1], size=tuple(x.shape[-len(size) :]), unique=False
     )
 ).formally(x='x')
 
@@ -463,9 +463,9 @@ def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, div
     return out[(..., *(slice(p, p + n) for p, n in zip(padding, size)))]
 
 avg_pool.vjp(
-    x=lambda g, x_shape, *, window, stride, padding, ceil_mode, include, divisor: avg_pool_spread(
+    x=lambda g, x, *, window, stride, padding, ceil_mode, include, divisor: avg_pool_spread(
         g,
-        size=tuple(x_shape[-len(window) :]),
+        size=tuple(x.shape[-len(window) :]),
         window=window,
         stride=stride,
         padding=padding,

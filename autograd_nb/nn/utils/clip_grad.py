@@ -40,9 +40,9 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
         if not arrays:
             total = 0.0
         elif kind == 2:
-            total = math.sqrt(sum(float(np.vdot(a, a).real) for a in map(_wide, arrays)))
+            total = math.sqrt(sum(map(_squared, arrays)))
         else:
-            total = _norm(np.array([_norm(_wide(a), kind) for a in arrays]), kind)
+            total = _norm(np.array([_rounded(_norm(_wide(a), kind), a) for a in arrays]), kind)
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(
             f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it'
@@ -54,6 +54,17 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 def _wide(array):
     "Numbers of two bytes as those of four, in which sums lose little."
     return array.astype('f4') if array.dtype.itemsize == 2 else array
+
+# %% ../../../nbs/nn/utils/01_clip.ipynb #fbd48d8b
+def _rounded(norm, array):
+    "The norm of an array as one of its numbers, if these are of two bytes."
+    return norm if array.dtype.itemsize != 2 else float(array.dtype.type(norm))
+
+def _squared(array):
+    "The square of the norm of an array."
+    wide = _wide(array)
+    square = float(np.vdot(wide, wide).real)
+    return square if wide is array else _rounded(math.sqrt(square), array) ** 2
 
 def _norm(array, kind):
     """The norm of one array; of their norms it gives the norm of several, as PyTorch has it for
@@ -97,6 +108,13 @@ def _extreme(a, kind):
     return a.max() if a.size else a.sum()
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #clipscal
+def _factor(max_norm, total):
+    "`max_norm` by the norm `total`, at most 1; each step is rounded as PyTorch rounds it."
+    rounded, wide = total.dtype.type, _wide(total).dtype.type
+    with np.errstate(all='ignore'):
+        inverse = rounded(wide(1) / wide(rounded(wide(total) + wide(1e-6))))
+        return np.minimum(rounded(wide(inverse) * wide(max_norm)), rounded(1))
+
 @replayed_as_call
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."
@@ -114,9 +132,10 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
                 array *= transfer(factor, array.device.id).astype(array.dtype)
             JOURNAL.bump(array, 'clip_grad_norm_')
         return
-    factor = np.minimum(np.float64(max_norm) / (total_norm.item() + 1e-6), 1.0)
-    arrays = [g._array for g in _grads(parameters)]
-    for a in arrays: np.multiply(a, a.dtype.type(factor), a)
+    factor, arrays = _factor(max_norm, total_norm._array), [g._array for g in _grads(parameters)]
+    for a in arrays:
+        if a.dtype.itemsize != 2: np.multiply(a, a.dtype.type(factor), a)
+        else: a[...] = (_wide(a) * np.float32(factor)).astype(a.dtype)
     JOURNAL.bump_all(arrays, 'clip_grad_norm_')
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #77af9285

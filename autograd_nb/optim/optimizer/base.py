@@ -354,20 +354,12 @@ take_topics(Optimizer, (Names, Groups, Stepping, Hooks, State, Loading, Copies))
 
 # %% ../../../nbs/optim/optimizer/01_base.ipynb #2ca46d8e
 def _taken_over(value, p, key=None):
-    """A copy of saved state, tensors in the dtype of the parameter `p` (but the step count in its
-    own).
+    """Saved state as a state of the parameter `p`: its tensors themselves, as in PyTorch, if they
+    are of the parameter's dtype (the step count may be of any), otherwise copies.
     """
-    if isinstance(value, dict):
-        return {k: _taken_over(v, p, k) for k, v in value.items()}
+    if isinstance(value, dict): return {k: _taken_over(v, p, k) for k, v in value.items()}
+    if isinstance(value, (list, tuple)): return type(value)(_taken_over(v, p) for v in value)
     t = foreign(value)
-    if t is not None:
-        return tensor_like(
-            t._array.astype(
-                t._array.dtype if key == 'step' or not p.is_floating_point() else p._array.dtype
-            )
-        )
-    return (
-        type(value)(_taken_over(v, p) for v in value)
-        if isinstance(value, (list, tuple))
-        else copy.deepcopy(value)
-    )
+    if t is None: return value
+    as_it_is = key == 'step' or not p.is_floating_point() or t._array.dtype == p._array.dtype
+    return t if as_it_is else tensor_like(t._array.astype(p._array.dtype))

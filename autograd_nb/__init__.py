@@ -20,7 +20,7 @@ from autograd_nb.arrays.dtypes import (
     half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
     set_default_dtype, short, uint8, uint16, uint32, uint64
 )
-from .arrays.dtypes import C_NAMES as _C_NAMES
+from .arrays.dtypes import C_NAMES as _C_NAMES, UNOFFERED as _UNOFFERED
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
 from .graph.errors import HintedError as _Taught
@@ -97,6 +97,8 @@ def _built():
     return f'autograd_nb {__version__}, on NumPy'
 
 __config__ = _SimpleNamespace(show=_built)
+
+globals().update(_UNOFFERED)
 
 def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
 

@@ -434,3 +434,68 @@ print([round(v, 5) for v in w.tolist()], [complex(round(v.real, 5), round(v.imag
 @pytest.mark.needs("torch")
 def test_an_optimiser_written_as_pytorchs_are():
     assert installed(OPTIMISER) == python(OPTIMISER)
+
+
+DTYPES = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2 complex32 chalf bit int1 int4 int7 uint1 uint4 uint7 bits1x8 bits8 bits16".split()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_that_no_tensor_has_can_be_named(name):
+    import copy
+
+    import torch
+
+    def told(library):
+        d = getattr(library, name)
+        answers = [repr(d), d.itemsize, d.is_floating_point, d.is_complex, type(d) is library.dtype, copy.deepcopy(d) is d, library.ones(2).dtype == d, {d: 1}.get(d)]
+        if "bit" not in name or name == "bit": answers.append(d.is_signed)
+        if name == "float8_e5m2fnuz": answers.append(library.finfo(d).max)  # of which PyTorch tells half the distance from 1 to the next number
+        elif "float8" in name or d.is_complex: answers += [repr(library.finfo(d)), library.finfo(d).bits]
+        try: d.nothing
+        except AttributeError as error: answers.append(str(error))
+        for limits in (library.finfo, library.iinfo)[d.is_floating_point or d.is_complex:]:
+            try: limits(d)
+            except TypeError as error: answers.append(str(error).partition(" (")[0])
+            except NotImplementedError: answers.append("torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
+        return answers
+
+    assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("use", (
+    "t.ones(2, dtype=d)", "t.zeros(2).to(d)", "t.zeros(2).type(d)", "t.tensor([1.0], dtype=d)", "t.empty(2, dtype=d)", "t.full((2,), 1.0, dtype=d)", "t.zeros(2).view(d)", "t.zeros(2).sum(dtype=d)", "t.nn.Linear(2, 2).to(d)",
+    "t.zeros(2).new_zeros(2, dtype=d)", "t.promote_types(d, t.float32)", "t.can_cast(d, t.float32)", "t.arange(3, dtype=d)", "t.rand(2, dtype=d)", "t.set_default_dtype(d)", "t.empty_like(t.ones(2), dtype=d)", "t.nn.Parameter(t.ones(2, dtype=d))",
+))  # fmt: skip
+def test_no_tensor_is_made_of_them(name, use):
+    with pytest.raises((NotImplementedError, TypeError, RuntimeError), match="numbers of this kind are not offered|floating" if "Linear" in use or "set_default" in use or "rand" in use else "numbers of this kind are not offered"):
+        eval(use, dict(t=autograd_nb, d=getattr(autograd_nb, name)))
+    assert autograd_nb.get_default_dtype() is autograd_nb.float32
+
+
+def test_an_index_of_one_number_is_looked_up_under_vmap():
+    "Some packages say so with a mode of the compiler, which has nothing to do here."
+    assert installed('''
+import torch
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+a = torch.arange(6.0).view(2, 3)
+with TransformGetItemToIndex(): print(torch.vmap(torch.vmap(lambda i, j: a[i, j], (None, 0)), (0, None))(torch.tensor([0, 1]), torch.tensor([2, 0])).tolist())
+''') == "[[2.0, 0.0], [5.0, 3.0]]\n"
+
+
+@pytest.mark.needs("torch")
+def test_placements_are_values():
+    "Tables of them are made where a package is imported; only tensors that lie so are refused."
+    program = '''
+import copy, pickle, torch
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import Shard as S
+plan = {"weight": Shard(0), "bias": Replicate(), "sum": Partial(), "mean": Partial("avg"), "last": Shard(-1)}
+for name, p in plan.items(): print(name, repr(p), str(p), p.is_shard(), p.is_shard(0), p.is_replicate(), p.is_partial(), p == copy.deepcopy(p), isinstance(p, Placement), {p: 1}[pickle.loads(pickle.dumps(p))])
+print(S is Shard, Shard(0) == Shard(1), Shard(0) == Replicate(), Partial() == Partial("avg"), Shard(3).dim, Partial("max").reduce_op, isinstance(torch.ones(2), DTensor), Partial().is_partial("avg"))
+try: Shard(0).dim = 1
+except AttributeError: print("frozen")
+'''
+    assert installed(program) == python(program)
+    with pytest.raises(NotImplementedError, match="DistributedDataParallel"): importlib.import_module("autograd_nb.distributed.tensor").distribute_tensor(autograd_nb.ones(2))

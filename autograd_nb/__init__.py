@@ -65,7 +65,8 @@ from .ops import compiled as _compiled
 from .ops import together as _together  # large gradients, computed together
 from .ops import kernels as _kernels  # faster functions beside definitions
 from autograd_nb.checks import (
-    _assert, _check, _check_index, _check_not_implemented, _check_type, _check_value
+    _assert, _check, _check_index, _check_not_implemented, _check_tensor_all,
+    _check_tensor_all_with, _check_type, _check_value, _check_with
 )
 from .tensor.properties import SPARSE as _SPARSE, STRIDED as strided, layout
 from .nn.modules.module import typename

@@ -499,3 +499,55 @@ except AttributeError: print("frozen")
 '''
     assert installed(program) == python(program)
     with pytest.raises(NotImplementedError, match="DistributedDataParallel"): importlib.import_module("autograd_nb.distributed.tensor").distribute_tensor(autograd_nb.ones(2))
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("call", (
+    "x.new_ones(size=(2, 3))", "x.new_zeros(size=[2], dtype=t.int8)", "x.new_empty(size=(2, 3)).shape", "x.new_ones(size=())", "x.new_ones()", "x.expand(size=(2, 2))", "x.repeat(repeats=(2, 1))", "x.repeat()",
+    "x.tile(dims=(2,))", "t.tile(input=x, dims=(2,))", "x.resize_(size=(2, 1))", "x.broadcast_to(size=(2, 2))", "t.broadcast_to(x, size=(2, 2))", "x.sum_to_size(size=(1, 1))",
+    "t._check_with(RuntimeError, False, None)", "t._check_with(ValueError, False, lambda: 3)", "t._check_with(ValueError, t.tensor(True), None)", "t._check_with(KeyError, True, None)", "t._check_with(ValueError, False, 'a')",
+    "t._check_tensor_all(t.tensor([True, False]))", "t._check_tensor_all(t.tensor([True]))", "t._check_tensor_all(t.ones(1))", "t._check_tensor_all_with(ValueError, t.tensor([False]), lambda: 'x')", "t._check_tensor_all(True)",
+    "dynamo.mark_static_address(x)", "dynamo.mark_static_address(3)",
+))  # fmt: skip
+def test_sizes_by_name_and_demands(call):
+    import torch
+
+    def told(library):
+        names = dict(t=library, x=library.ones(1, 2), dynamo=importlib.import_module(f"{library.__name__}._dynamo"))
+        try: return repr(eval(call, names)).replace("Tensor(", "tensor(")
+        except Exception as error: return type(error).__name__, str(error).replace(": lambda: 'what is wrong'", "")
+
+    assert told(autograd_nb) == told(torch)
+
+
+def test_parts_of_the_compiler_are_there_without_an_import_of_their_own():
+    assert installed('''
+import torch, torch._dynamo
+print(torch._dynamo.eval_frame.OptimizedModule is torch._dynamo.OptimizedModule, hasattr(torch._dynamo, "nothing"), torch._dynamo.exc.Unsupported.__name__)
+''') == "True False Unsupported\n"
+
+
+@pytest.mark.needs("torch")
+def test_an_optimiser_around_another_that_never_called_its_base():
+    program = '''
+import torch
+class Around(torch.optim.Optimizer):
+    def __init__(self, optimizer): self.optimizer = optimizer
+    param_groups = property(lambda self: self.optimizer.param_groups)
+    state = property(lambda self: self.optimizer.state)
+    defaults = property(lambda self: self.optimizer.defaults)
+    def step(self, closure=None): return self.optimizer.step(closure)
+    def zero_grad(self, set_to_none=True): self.optimizer.zero_grad(set_to_none)
+    def state_dict(self): return self.optimizer.state_dict()
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+around, called = Around(torch.optim.SGD([w], lr=0.1, momentum=0.9)), []
+around.optimizer.register_step_post_hook(lambda *given: called.append("own"))
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+register_optimizer_step_pre_hook(lambda o, *given: called.append(type(o).__name__))
+schedule = torch.optim.lr_scheduler.StepLR(around, 2, 0.5)
+for _ in range(4): around.zero_grad(); w.square().sum().backward(); around.step(); schedule.step()
+print([round(v, 5) for v in w.tolist()], called, around.param_groups[0]["lr"], schedule.get_last_lr())
+try: around.register_step_pre_hook(print)
+except Exception: print("none to register with")
+'''
+    assert installed(program) == python(program)

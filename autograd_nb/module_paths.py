@@ -29,6 +29,7 @@ SAME = {
         'types': 'nn.common_types',
         '': 'functional',
         'foreach': 'utils._foreach_utils',
+        'nn.utils.convert_parameters': '_utils',
         'hub': 'utils.model_zoo',
         'library': '_custom_ops',
         '_functorch.vmap': '_vmap_internals',

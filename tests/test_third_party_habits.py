@@ -14,7 +14,7 @@ from autograd_nb.module_paths import ACCEPTED, DENIED, REFUSED, SAME
 PRIVATE = {
     "distributions.utils": "_standard_normal _sum_rightmost",
     "distributions.multivariate_normal": "_precision_to_scale_tril",
-    "serialization": "MAP_LOCATION add_safe_globals get_safe_globals clear_safe_globals safe_globals",
+    "serialization": "DEFAULT_PROTOCOL MAP_LOCATION add_safe_globals get_safe_globals clear_safe_globals safe_globals",
     "optim.optimizer": "ParamsT _use_grad_for_differentiable _default_to_fused_or_foreach _get_value _stack_if_compiling _view_as_real _get_scalar_dtype _to_scalar _disable_dynamo_if_unsupported"
     " _device_dtype_check_for_fused _get_capturable_supported_devices _params_doc _maximize_doc _foreach_doc _fused_doc _capturable_doc _differentiable_doc",
     "utils._pytree": "PyTree Context SUPPORTED_NODES PyTreeSpec FlattenFn _get_node_type _list_flatten _dict_unflatten _namedtuple_flatten_with_keys is_structseq_instance",
@@ -31,8 +31,14 @@ PRIVATE = {
     "_tensor": "Tensor",
     "utils.data.sampler": "Sampler BatchSampler SequentialSampler RandomSampler SubsetRandomSampler WeightedRandomSampler",
     "utils.data.dataset": "Dataset IterableDataset Subset TensorDataset ConcatDataset random_split",
-    "utils.data.dataloader": "DataLoader default_collate _BaseDataLoaderIter _SingleProcessDataLoaderIter _MultiProcessingDataLoaderIter",
-    "nn.parameter": "UninitializedTensorMixin",
+    "utils.data.dataloader": "_DatasetKind DataLoader default_collate _BaseDataLoaderIter _SingleProcessDataLoaderIter _MultiProcessingDataLoaderIter",
+    "nn.parameter": "UninitializedTensorMixin _ParameterMeta",
+    "nn.modules.module": "_EXTRA_STATE_KEY_SUFFIX",
+    "utils.data._utils.collate": "np_str_obj_array_pattern",
+    "distributions.kl": "_KL_REGISTRY",
+    "distributions.transforms": "_clipped_sigmoid",
+    "_dynamo.eval_frame": "OptimizedModule is_dynamo_supported",
+    "multiprocessing": "ProcessRaisedException ProcessExitedException",
     "utils.data.distributed": "DistributedSampler",
     "distributed.constants": "default_pg_timeout",
 }
@@ -551,3 +557,49 @@ try: around.register_step_pre_hook(print)
 except Exception: print("none to register with")
 '''
     assert installed(program) == python(program)
+
+
+@pytest.mark.needs("torch")
+def test_private_tools_of_minimisers_and_of_many_processes():
+    import torch
+
+    def told(library):
+        find = lambda path: importlib.import_module(f"{library.__name__}.{path}")
+        lbfgs, functional, utils, dataloader = find("optim.lbfgs"), find("autograd.functional"), find("_utils"), find("utils.data.dataloader")
+        target = library.tensor([1.0, -2.0, 0.5])
+
+        def evaluate(x, t, d):
+            at = (x + t * d).requires_grad_()
+            value = ((at - target) ** 4).sum() + at.pow(2).sum()
+            return float(value.detach()), library.autograd.grad(value, at)[0]
+
+        x = library.tensor([3.0, 0.0, 1.0])
+        f, g = evaluate(x, 0, x)
+        found = lbfgs._strong_wolfe(evaluate, x, 1.0, -g, f, g, -g.dot(g))
+        numbers = [*map(float, (found[0], found[2], found[3])), *found[1].tolist()]
+        three = [library.tensor(v) for v in (0.5, 2.0, -1.0, 1.5, 1.0, 0.5)]
+        numbers += [float(lbfgs._cubic_interpolate(*three)), float(lbfgs._cubic_interpolate(*three, bounds=(0.6, 0.8)))]
+        inner = (target.clone().requires_grad_() * 2,)
+        kept = [functional._grad_postprocess((inner, inner), create)[0][0].requires_grad for create in (False, True)]
+        nested = [len(functional._tuple_postprocess((inner * 2, inner * 2), both)) for both in ((True, True), (True, False), (False, True), (False, False))]
+        flat = utils._flatten_dense_tensors([target, x.view(3, 1)])
+        parts = [p.tolist() for p in utils._unflatten_dense_tensors(flat, [target, x.view(3, 1)])]
+        kinds = [dataloader.DataLoader(data)._dataset_kind for data in ([1, 2], type("Walk", (find("utils.data").IterableDataset,), dict(__iter__=lambda self: iter(())))())]
+        return [f"{v:.4f}" for v in numbers], kept, nested, flat.tolist(), parts, kinds
+
+    assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", [float, int, complex, bool, str, 3])
+def test_limits_of_pythons_types(kind):
+    import torch
+
+    def told(library):
+        answers = []
+        for limits in (library.finfo, library.iinfo):
+            try: answers.append(repr(limits(kind)).partition("min=")[0])
+            except TypeError as error: answers.append(str(error).partition(" (")[0])
+        return answers
+
+    assert told(autograd_nb) == told(torch)

@@ -298,8 +298,11 @@ class Limits:
 
     @staticmethod
     def asked(name, type):
-        "The dtype whose limits are asked for, which is an error unless it is one."
+        "The dtype whose limits are asked for, or the one of a type of Python."
         if isinstance(type, dtype): return type
+        types = {builtin_float: float64, complex: complex128, builtin_int: int64}
+        if type in types: return types[type]
+        if type is builtin_bool: return bool
         raise TypeError(
             f"{name}(): argument 'type' (position 1) must be torch.dtype, not"
             f' {type.__class__.__name__}'

@@ -270,6 +270,7 @@ def at_the_top(name):
     if name in ELSEWHERE:
         return getattr(importlib.import_module(f'{PACKAGE}.{ELSEWHERE[name]}'), name)
     if name in ('PyTorchFileReader', 'PyTorchFileWriter'): return _stand_in('torch', name, FILES)
+    if name in ('DeviceObjType', 'StreamObjType'): return _stand_in('torch', name, GRAPHS)
     return None
 
 # %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a0a

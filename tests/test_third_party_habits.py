@@ -603,3 +603,18 @@ def test_limits_of_pythons_types(kind):
         return answers
 
     assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.needs("torch")
+def test_a_module_tells_the_types_of_its_attributes():
+    import typing
+
+    import torch
+
+    def told(library):
+        hints = library.nn.Module().__annotations__
+        typing.get_type_hints(library.nn.CrossEntropyLoss(), globalns=vars(library.nn), localns={})
+        Own = type("Own", (library.nn.Module,), dict(__annotations__=dict(width=int)))
+        return {name: hints.get(name) for name in ("training", "call_super_init", "dump_patches")}, Own().__annotations__["width"], isinstance(library.DeviceObjType, type)
+
+    assert told(autograd_nb) == told(torch)

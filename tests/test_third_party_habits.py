@@ -618,3 +618,12 @@ def test_a_module_tells_the_types_of_its_attributes():
         return {name: hints.get(name) for name in ("training", "call_super_init", "dump_patches")}, Own().__annotations__["width"], isinstance(library.DeviceObjType, type)
 
     assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.needs("torch")
+def test_a_storage_of_a_file_counts_bytes_by_name(tmp_path):
+    import torch
+
+    (tmp_path / "a").write_bytes(bytes(range(12)))
+    told = lambda library: [list(library.UntypedStorage.from_file(str(tmp_path / "a"), *given, **named)) for given, named in (((), dict(shared=False, nbytes=10)), ((False,), dict(nbytes=3)), ((False, 12), {}))]
+    assert told(autograd_nb) == told(torch)

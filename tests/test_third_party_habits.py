@@ -626,4 +626,8 @@ def test_a_storage_of_a_file_counts_bytes_by_name(tmp_path):
 
     (tmp_path / "a").write_bytes(bytes(range(12)))
     told = lambda library: [list(library.UntypedStorage.from_file(str(tmp_path / "a"), *given, **named)) for given, named in (((), dict(shared=False, nbytes=10)), ((False,), dict(nbytes=3)), ((False, 12), {}))]
+    for library in (autograd_nb, torch):
+        storage = library.UntypedStorage.from_file(str(tmp_path / "a"), nbytes=12)
+        assert storage.untyped() is storage
+        assert library.asarray(storage[4:12], dtype=library.uint8).view(library.int16).tolist() == [1284, 1798, 2312, 2826]  # as readers of safetensors do
     assert told(autograd_nb) == told(torch)

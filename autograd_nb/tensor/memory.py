@@ -243,6 +243,8 @@ class UntypedStorage(_Made, _Bytes, _Written, _Placed):
 
     def element_size(self): return 1
 
+    def untyped(self): return self
+
     def data_ptr(self): return address(self._memory())
 
     def __eq__(self, other):

@@ -260,7 +260,9 @@ class _Refused(ModuleType):
                          f' {self._why}.')
 
 # %% ../nbs/pytorch_names/17_module_paths.ipynb #7b1e0a19
-ELSEWHERE = dict(ScriptModule='jit', ScriptFunction='jit', Future='futures')
+ELSEWHERE = dict(
+    ScriptModule='jit', ScriptFunction='jit', Future='futures', Stream='cuda', Event='cuda'
+)
 FILES = 'archives are read as a whole. Use torch.load and torch.save'
 
 def at_the_top(name):

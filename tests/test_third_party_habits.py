@@ -631,3 +631,25 @@ def test_a_storage_of_a_file_counts_bytes_by_name(tmp_path):
         assert storage.untyped() is storage
         assert library.asarray(storage[4:12], dtype=library.uint8).view(library.int16).tolist() == [1284, 1798, 2312, 2826]  # as readers of safetensors do
     assert told(autograd_nb) == told(torch)
+
+
+@pytest.mark.needs("torch")
+def test_a_walk_for_a_loader_of_ones_own():
+    "Some packages have data loaders of their own, and lend them PyTorch's walks."
+    program = '''
+import torch
+from itertools import count
+from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
+class Lent:
+    _IterableDataset_len_called, _auto_collation, drop_last, in_order, timeout, num_workers = None, False, False, True, 0, 0
+    _index_sampler, generator, prefetch_factor, pin_memory, pin_memory_device, persistent_workers = count(), None, 2, False, "", False
+    _dataset_kind, multiprocessing_context, worker_init_fn = _DatasetKind.Iterable, None, None
+    def collate_fn(self, x): return x * 2
+    def _get_shared_seed(self): return None
+    def __init__(self): self.dataset = self
+    def __iter__(self): return iter(torch.arange(6.0).split(2))
+walk = _SingleProcessDataLoaderIter(Lent())
+print([b.tolist() for b in walk], issubclass(torch.cuda.Stream, torch.Stream) or isinstance(torch.Stream, type), isinstance(torch.Event, type))
+def later(x, stream: torch.Stream | None = None, event: "torch.Event" = None): return x
+'''
+    assert installed(program) == python(program)

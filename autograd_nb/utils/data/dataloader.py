@@ -237,9 +237,10 @@ class _Processes:
 class _Walk(_BaseDataLoaderIter):
     "The batches of one walk, as many as the loader says."
 
-    def __init__(self, loader, batches):
+    def __init__(self, loader, batches=None):
+        if batches is None: batches = map(loader.collate_fn, loader.dataset)  # no loader of ours
         self.loader, self.batches = loader, batches
-        self.reported, self.yielded = loader._reported, 0
+        self.reported, self.yielded = getattr(loader, '_reported', None), 0
 
     def __iter__(self): return self
 

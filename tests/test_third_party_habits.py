@@ -653,3 +653,18 @@ print([b.tolist() for b in walk], issubclass(torch.cuda.Stream, torch.Stream) or
 def later(x, stream: torch.Stream | None = None, event: "torch.Event" = None): return x
 '''
     assert installed(program) == python(program)
+
+
+@pytest.mark.needs("torch")
+def test_what_a_compiler_tells_of_a_call():
+    import torch
+
+    def told(library):
+        explain, nn = importlib.import_module(f"{library.__name__}._dynamo").explain, library.nn
+        layer, x = nn.Linear(3, 2), library.ones(4, 3)
+        return [(found.graph_count, found.graph_break_count, len(found.break_reasons)) for found in (explain(lambda x: (x * 2).sin().sum())(x), explain(layer)(x), explain(lambda x, n: x + n)(x, n=2))]
+
+    assert told(autograd_nb) == told(torch)
+    explain = importlib.import_module("autograd_nb._dynamo").explain
+    found = explain(lambda x: print(x.item()) or x)(autograd_nb.ones(()))
+    assert found.graph_break_count == 1 and found.break_reasons[0] in found and explain(max) == "it is not compiled"

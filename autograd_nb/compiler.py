@@ -170,6 +170,7 @@ def explain(f, *args, **kwargs):
     told = Explanation(f)
     return told(*args, **kwargs) if args or kwargs else told
 
+# %% ../nbs/pytorch_names/08_compiler.ipynb #0e854339
 class Explanation(str):
     """What `explain` tells. `graph_count`: how many kinds of calls were recorded; `break_reasons`:
     why functions run as they are, `graph_break_count` of them.
@@ -190,6 +191,7 @@ class Explanation(str):
         run(*args, **kwargs)
         return explain(run)
 
+# %% ../nbs/pytorch_names/08_compiler.ipynb #4addfe41
 def is_compiling():
     "Whether a compiled function is being recorded."
     return isinstance(LOCAL.modes.tape, CompilingTape)

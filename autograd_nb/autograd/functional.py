@@ -43,6 +43,7 @@ def _fresh(tensors, create_graph, need_graph=True):
         for t in tensors
     )
 
+# %% ../../nbs/autograd/05_functional.ipynb #e337b3ab
 def _leave(several, tensors, create_graph):
     "What leaves: a tuple if a tuple came, without history unless `create_graph`."
     return _tuple_postprocess(_grad_postprocess(tensors, create_graph), several)

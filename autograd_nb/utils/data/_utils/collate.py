@@ -55,6 +55,7 @@ def collate(batch, *, collate_fn_map=None):
     if isinstance(first, (Mapping, Sequence)): return _collated_inside(batch, kind, collate_fn_map)
     raise TypeError(_cannot(kind))
 
+# %% ../../../../nbs/utils/data/04_collate.ipynb #7d24195e
 np_str_obj_array_pattern = re.compile('[SaUO]')  # dtypes of text and objects
 
 def collate_tensor_fn(batch, *, collate_fn_map=None):

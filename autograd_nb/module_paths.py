@@ -34,6 +34,8 @@ SAME = {
         'library': '_custom_ops',
         '_functorch.vmap': '_vmap_internals',
         'distributed.distributed_c10d': 'distributed.constants',
+        'distributed.algorithms.checkpoint_wrapper':
+            'distributed.algorithms._checkpoint.checkpoint_wrapper',
         'compiler': '_dynamo.eval_frame',
         '_dynamo': '_dynamo.exc',
     }.items()
@@ -183,6 +185,7 @@ REFUSED |= {
     'distributed.tensor.experimental': (SPREAD, 'context_parallel implicit_replication'),
     'distributed.tensor.experimental._attention': (SPREAD, 'context_parallel set_rotate_method'),
     'distributed.elastic': (SPREAD, ''),
+    'distributed.algorithms._checkpoint': (SPREAD, ''),
     'distributed.elastic.multiprocessing': (SPREAD, ''),
     'distributed.elastic.multiprocessing.errors': (SPREAD, 'ChildFailedError'),
     'distributed.launcher': (SPREAD, ''),

@@ -668,3 +668,34 @@ def test_what_a_compiler_tells_of_a_call():
     explain = importlib.import_module("autograd_nb._dynamo").explain
     found = explain(lambda x: print(x.item()) or x)(autograd_nb.ones(()))
     assert found.graph_break_count == 1 and found.break_reasons[0] in found and explain(max) == "it is not compiled"
+
+
+WRAPPED = '''
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, CheckpointWrapper, apply_activation_checkpointing, checkpoint_wrapper, offload_wrapper
+torch.manual_seed(0)
+class Block(nn.Module):
+    width = 3
+    def __init__(self): super().__init__(); self.inner = nn.Sequential(nn.Linear(3, 3), nn.Tanh()); self.shared = shared; self.calls = 0
+    def forward(self, x, scale=1.0): self.calls += 1; return self.shared(self.inner(x)) * scale
+shared = nn.Linear(3, 3)
+for impl in CheckpointImpl:
+    for wrap in (lambda m: checkpoint_wrapper(m, impl), offload_wrapper):
+        plain, x = nn.Sequential(Block(), Block()), torch.ones(2, 3, requires_grad=True)
+        state = {k: v.clone() for k, v in plain.state_dict().items()}
+        apply_activation_checkpointing(plain, wrap, lambda m: isinstance(m, Block))
+        out = plain[1](plain[0](x, scale=2.0), scale=x.sum())
+        out.square().sum().backward()
+        print(impl, type(plain[0]).__name__, [*plain.state_dict()] == [*state], [n for n, _ in plain.named_parameters()], plain[0].width, plain[0].calls, plain[1].calls, [f"{v:.4f}" for v in x.grad.flatten().tolist()])
+        print(plain.load_state_dict(state), isinstance(plain[0], CheckpointWrapper), plain)
+        x.grad = None
+whole = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 2)))
+apply_activation_checkpointing(whole)
+print(whole, whole[1][1].weight.shape)
+'''
+
+
+@pytest.mark.needs("torch")
+def test_wrappers_that_compute_again_keep_names():
+    assert installed(WRAPPED) == python(WRAPPED)

@@ -20,7 +20,7 @@ from autograd_nb.arrays.dtypes import (
     half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
     set_default_dtype, short, uint8, uint16, uint32, uint64
 )
-from .arrays.dtypes import C_NAMES as _C_NAMES
+from .arrays.dtypes import C_NAMES as _C_NAMES, UNOFFERED as _UNOFFERED
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
 from .graph.errors import HintedError as _Taught
@@ -65,7 +65,8 @@ from .ops import compiled as _compiled
 from .ops import together as _together  # large gradients, computed together
 from .ops import kernels as _kernels  # faster functions beside definitions
 from autograd_nb.checks import (
-    _assert, _check, _check_index, _check_not_implemented, _check_type, _check_value
+    _assert, _check, _check_index, _check_not_implemented, _check_tensor_all,
+    _check_tensor_all_with, _check_type, _check_value, _check_with
 )
 from .tensor.properties import SPARSE as _SPARSE, STRIDED as strided, layout
 from .nn.modules.module import typename
@@ -97,6 +98,8 @@ def _built():
     return f'autograd_nb {__version__}, on NumPy'
 
 __config__ = _SimpleNamespace(show=_built)
+
+globals().update(_UNOFFERED)
 
 def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
 

@@ -6,21 +6,32 @@
 __all__ = ['UNSAID', 'demanding']
 
 # %% ../nbs/pytorch_names/15_checks.ipynb #c4ec1a02
+from .arrays.dtypes import bool as bool_dtype
+from .graph.node import TensorBase
+
 UNSAID = (
     'Expected cond to be True, but got False. (Could this error message be improved? If so, please'
     ' report an enhancement request to PyTorch.)'
 )
 
+def _check_with(error_type, cond, message=None):
+    "Raise an error of the type, with what `message()` returns, unless `cond` is True."
+    if isinstance(cond, TensorBase):
+        raise TypeError(
+            'cond must be a bool, but got a Tensor. For tensor conditions, use'
+            ' torch._check_tensor_all() to assert that all elements are true.'
+        )
+    if not isinstance(cond, bool):
+        raise TypeError(f'cond must be a bool, but got {type(cond)}: say bool(condition)')
+    if cond: return
+    if message is not None and not callable(message):
+        raise TypeError("message must be a callable: lambda: 'what is wrong'")
+    raise error_type(UNSAID if message is None else str(message()))
+
 def demanding(kind, name):
     "A function that raises an error of this `kind` where its condition is false."
 
-    def check(cond, message=None):
-        if not isinstance(cond, bool):
-            raise TypeError(f'cond must be a bool, but got {type(cond)}: say bool(condition)')
-        if cond: return
-        if message is not None and not callable(message):
-            raise TypeError("message must be a callable: lambda: 'what is wrong'")
-        raise kind(UNSAID if message is None else str(message()))
+    def check(cond, message=None): return _check_with(kind, cond, message)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f'Raise {kind.__name__}, with what `message()` returns, unless `cond` is True.'
@@ -32,6 +43,18 @@ _check_index = demanding(IndexError, '_check_index')
 _check_value = demanding(ValueError, '_check_value')
 _check_type = demanding(TypeError, '_check_type')
 _check_not_implemented = demanding(NotImplementedError, '_check_not_implemented')
+
+def _check_tensor_all_with(error_type, cond, message=None):
+    "Raise an error of the type unless all elements of a tensor of truth values are True."
+    if not isinstance(cond, TensorBase):
+        raise TypeError(f'cond must be a tensor, but got {type(cond)}')
+    if cond.dtype is not bool_dtype:
+        raise TypeError(f'cond tensor must have dtype torch.bool, but got {cond.dtype}')
+    _check_with(error_type, bool(cond.all()), message)
+
+def _check_tensor_all(cond, message=None):
+    "Raise RuntimeError unless all elements of a tensor of truth values are True."
+    _check_tensor_all_with(RuntimeError, cond, message)
 
 def _assert(condition, message):
     "`assert condition, message`, as a function."

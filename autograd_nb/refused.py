@@ -23,11 +23,6 @@ KINDS = {
         ' per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric'
         ' quantized_lstm quantized_gru'
     ),
-    'numbers of this kind are not offered. The smallest floating ones are float16 and bfloat16, and'
-    ' their complex sums need complex64': (
-        'float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu'
-        ' float4_e2m1fn_x2 complex32 chalf int1 int2 int4 uint1 uint2 uint4 bits8 bits16'
-    ),
     'models as graphs are not offered. torch.compile makes them fast, viz.draw shows them, and'
     ' torch.save(model.state_dict(), path) keeps them': 'fx export onnx package',
     'this device is not offered. What runs elsewhere than on the CPU runs on "cuda"': (

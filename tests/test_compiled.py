@@ -54,6 +54,44 @@ def test_examples_shared_by_three(k, monkeypatch):
         agree(quick(name, rule)(*args, **statics), compiled.definition(name, rule)(*args, **statics))
 
 
+LYING = {
+    "by columns": np.asfortranarray,
+    "backward": lambda a: a[..., ::-1].copy()[..., ::-1],
+    "with gaps": lambda a: np.repeat(a, 2, -1)[..., ::2],
+    "one for all of a dimension": lambda a: np.broadcast_to(a[:1], a.shape),
+    "one for all of the second": lambda a: np.broadcast_to(a[:, :1] if a.ndim > 1 else a, a.shape),
+    "one number a row": lambda a: np.broadcast_to(a[..., :1], a.shape),
+}
+
+
+@pytest.mark.parametrize("k", range(len(list(compiled.examples()))))
+def test_examples_whose_operands_lie_otherwise(k):
+    name, rule, args, statics = list(compiled.examples())[k]
+    for lie, (i, a) in itertools.product(LYING, enumerate(args)):
+        if not isinstance(a, np.ndarray) or not a.ndim or not a.size: continue
+        if lie.startswith("one ") and (rule or a.dtype.kind != "f"): continue  # a rule is given results that its operands have
+        other = [*args[:i], LYING[lie](a), *args[i + 1:]]
+        agree(quick(name, rule)(*other, **statics), compiled.definition(name, rule)(*other, **statics))
+
+
+@pytest.mark.parametrize("shared", ["query", "key", "value"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_attention_of_what_an_expanded_dimension_repeats(shared, dim):
+    "Its gradients are of the whole shape, in memory of their own."
+    given = dict(zip(("query", "key", "value"), torch.randn(3, 2, 4, 9, 8, generator=torch.Generator().manual_seed(0))))
+    given[shared] = given[shared].narrow(dim, 0, 1)
+
+    def result():
+        leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
+        out = torch.nn.functional.scaled_dot_product_attention(*(x.expand(2, 4, 9, 8) for x in leaves.values()))
+        (out * torch.arange(out.numel()).view(out.shape).cos()).sum().backward()
+        return out.detach().numpy(), *(x.grad.numpy() for x in leaves.values())
+
+    found = result()
+    with compiled.plain(): wanted = result()
+    agree(found, wanted, 1e-4, 1e-5)
+
+
 LAYOUTS = {
     "one channel of several": lambda x: x[:, 1:2],
     "turned": lambda x: x.transpose(2, 3),

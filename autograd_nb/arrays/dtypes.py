@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64',
            'bfloat16', 'complex64', 'complex128', 'half', 'float', 'double', 'short', 'int', 'long', 'cfloat',
-           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'C_NAMES',
-           'RANK', 'INTEGERS', 'LIMITS', 'contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d',
-           'dtype', 'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype',
-           'type_name', 'c_name', 'promote_types', 'result_dtype', 'representable', 'fitting', 'wrapped', 'Limits',
-           'finfo', 'iinfo', 'memory_format']
+           'cdouble', 'DTYPES', 'FROM_NUMPY', 'UNOFFERED', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES',
+           'C_NAMES', 'RANK', 'INTEGERS', 'LIMITS', 'contiguous_format', 'preserve_format', 'channels_last',
+           'channels_last_3d', 'dtype', 'by_name', 'from_numpy_dtype', 'unoffered', 'get_default_dtype',
+           'set_default_dtype', 'scalar_dtype', 'type_name', 'c_name', 'promote_types', 'result_dtype', 'representable',
+           'fitting', 'wrapped', 'Limits', 'finfo', 'iinfo', 'memory_format']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
 import functools
@@ -25,13 +25,7 @@ class dtype:
     """
 
     __slots__ = (
-        'name',
-        'numpy',
-        'category',
-        'itemsize',
-        'is_floating_point',
-        'is_complex',
-        'is_signed',
+        'name', 'numpy', 'category', 'itemsize', 'is_floating_point', 'is_complex', 'is_signed',
         '__weakref__',
     )
 
@@ -45,11 +39,20 @@ class dtype:
 
     def __reduce__(self): return by_name, (self.name,)
 
+    def __getattr__(self, name):
+        if name not in ('numpy', 'category'):
+            raise AttributeError(f"'torch.dtype' object has no attribute {name!r}")
+        raise NotImplementedError(
+            f'{self!r}: numbers of this kind are not offered. The smallest floating ones are'
+            ' float16 and bfloat16, and their complex sums need complex64.'
+        )
+
     def to_real(self):
         """The real dtype of the same precision: `complex64` gives `float32`; a real dtype gives
         itself.
         """
-        return {complex64: float32, complex128: float64}.get(self, self)
+        reals = {complex64: float32, complex128: float64, UNOFFERED['complex32']: float16}
+        return reals.get(self, self)
 
     def to_complex(self):
         "The complex dtype of the same precision: `float64` gives `complex128`."
@@ -57,7 +60,7 @@ class dtype:
 
 def by_name(name):
     "The dtype called `name`, such as 'float32'."
-    return DTYPES[name]
+    return DTYPES.get(name) or UNOFFERED[name]
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #7e417a40
 bool = dtype('bool', np.bool_, 'bool')
@@ -115,6 +118,28 @@ def from_numpy_dtype(d):
         )
     return found
 
+# %% ../../nbs/arrays/01_dtypes.ipynb #ed0e082f
+def unoffered(name, itemsize):
+    "A dtype that no tensor here has: it can be named, compared and asked for its limits."
+    d = dtype.__new__(dtype)
+    d.name, d.itemsize = name, itemsize
+    d.is_floating_point, d.is_complex = name.startswith('float'), name.startswith('complex')
+    d.is_signed = name.startswith(('float4', 'float8_e4', 'float8_e5', 'complex', 'int'))
+    return d
+
+UNOFFERED = {
+    name: unoffered(name, itemsize)
+    for itemsize, names in {
+        1: 'float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu'
+        ' float4_e2m1fn_x2 int1 int2 int3 int4 int5 int6 int7'
+        ' uint1 uint2 uint3 uint4 uint5 uint6 uint7 bits1x8 bits2x4 bits4x2 bits8',
+        2: 'bits16',
+        4: 'complex32',
+    }.items()
+    for name in names.split()
+}
+UNOFFERED |= {'chalf': UNOFFERED['complex32'], 'bit': UNOFFERED['uint1']}
+
 # %% ../../nbs/arrays/01_dtypes.ipynb #96ede2aa
 _default = [float32]
 
@@ -129,7 +154,7 @@ def set_default_dtype(d):
         raise TypeError(
             f'{start}only floating-point types are supported as the default type, got {d!r}'
         )
-    _default[0] = d
+    _default[0] = FROM_NUMPY[d.numpy]
 
 def scalar_dtype(value):
     "The dtype a Python number stands for."
@@ -273,8 +298,11 @@ class Limits:
 
     @staticmethod
     def asked(name, type):
-        "The dtype whose limits are asked for, which is an error unless it is one."
+        "The dtype whose limits are asked for, or the one of a type of Python."
         if isinstance(type, dtype): return type
+        types = {builtin_float: float64, complex: complex128, builtin_int: int64}
+        if type in types: return types[type]
+        if type is builtin_bool: return bool
         raise TypeError(
             f"{name}(): argument 'type' (position 1) must be torch.dtype, not"
             f' {type.__class__.__name__}'
@@ -292,16 +320,16 @@ class finfo(Limits):
 
     def __init__(self, type=None):
         d = _default[0] if type is None else self.asked('finfo', type)
-        if d.category not in ('float', 'complex'):
+        if not (d.is_floating_point or d.is_complex):
             raise TypeError(
                 'torch.finfo() requires a floating point input type. Use torch.iinfo to handle'
                 f" 'torch.finfo' ({d!r})"
             )
-        info = ml_dtypes.finfo(d.to_real().numpy)
+        info = ml_dtypes.finfo(d.to_real().name)
         self.bits, self.dtype = info.bits, d.to_real().name
         for k in ('eps', 'max', 'min', 'tiny', 'smallest_normal'):
             setattr(self, k, builtin_float(getattr(info, k)))
-        self.resolution = 10.0 ** -info.precision
+        self.resolution = 10.0 ** builtin_int(math.log10(self.eps))
 
     def __repr__(self):
         return (
@@ -316,9 +344,9 @@ class iinfo(Limits):
 
     def __init__(self, type):
         type = self.asked('iinfo', type)
-        if type.category == 'bool':
+        if type is bool:
             raise TypeError(f'{type!r} is not supported by torch.iinfo')
-        if type.category != 'int':
+        if type.is_floating_point or type.is_complex:
             raise TypeError(
                 'torch.iinfo() requires an integer input type. Use torch.finfo to handle'
                 f" 'torch.iinfo' ({type!r})"

@@ -43,10 +43,24 @@ def _fresh(tensors, create_graph, need_graph=True):
         for t in tensors
     )
 
+# %% ../../nbs/autograd/05_functional.ipynb #e337b3ab
 def _leave(several, tensors, create_graph):
     "What leaves: a tuple if a tuple came, without history unless `create_graph`."
-    tensors = tuple(t if create_graph else t.detach() for t in tensors)
-    return tensors if several else tensors[0]
+    return _tuple_postprocess(_grad_postprocess(tensors, create_graph), several)
+
+def _grad_postprocess(inputs, create_graph):
+    "Tensors in a tuple, or in tuples in it, without history unless `create_graph`."
+    if not isinstance(inputs[0], TensorBase):
+        return tuple(_grad_postprocess(part, create_graph) for part in inputs)
+    return tuple(inputs) if create_graph else tuple(t.detach() for t in inputs)
+
+def _tuple_postprocess(res, to_unpack):
+    """What leaves: a tuple if a tuple came. With two answers, whether tuples came from outside and
+    inside.
+    """
+    outside, inside = to_unpack if isinstance(to_unpack, tuple) else (to_unpack, True)
+    if not inside: res = tuple(part[0] for part in res)
+    return res if outside else res[0]
 
 def _grads(outputs, inputs, starts=None, create_graph=False, retain_graph=None, batched=False):
     "Gradients of those outputs that require grad; None where there is no path."

@@ -19,7 +19,7 @@ from ..functions import where
 from ..linalg import solve_triangular
 
 # %% ../../nbs/distributions/05_kl.ipynb #a9f0c7e0
-_RULES = {}
+_KL_REGISTRY = {}
 
 def register_kl(type_p, type_q):
     """Decorator: the function `(p, q)` is the divergence of these two families, and of families
@@ -30,7 +30,7 @@ def register_kl(type_p, type_q):
             raise TypeError(f'Expected {name} to be a Distribution subclass but got {cls}')
 
     def decorator(function):
-        _RULES[type_p, type_q] = function
+        _KL_REGISTRY[type_p, type_q] = function
         return function
 
     return decorator
@@ -41,7 +41,7 @@ def kl_divergence(p, q):
     """
     found = [
         (type(p).__mro__.index(a) + type(q).__mro__.index(b), rule)
-        for (a, b), rule in _RULES.items()
+        for (a, b), rule in _KL_REGISTRY.items()
         if isinstance(p, a) and isinstance(q, b)
     ]
     if not found:

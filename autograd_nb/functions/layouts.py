@@ -187,9 +187,9 @@ def empty_strided(
     return out._as_leaf() if requires_grad else out
 
 # %% ../../nbs/tensor/functions/20_layouts.ipynb #df0b5915
-def _resize_(self, *size, memory_format=None):
+def _resize_(self, *sizes, size=None, memory_format=None):
     "Give the tensor another size, in place; new elements are zero."
-    size = sizes_of(size)
+    size = sizes_of(sizes if size is None else (size,))
     if builtins.min(size, default=0) < 0:
         raise RuntimeError(f'numel: integer multiplication overflow in the size {list(size)}')
     if self.requires_grad and not LOCAL.modes.inference:

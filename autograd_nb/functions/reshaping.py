@@ -314,10 +314,11 @@ def unsqueeze(input, dim=None, *, axis=None):
 
 # %% ../../nbs/tensor/functions/03_reshaping.ipynb #072ae59e
 @forms('method')
-def expand(input, *sizes):
+def expand(input, *sizes, size=None):
     """Dimensions of size one repeated, and new ones added in front, without copying; -1 keeps a
     size.
     """
+    if size is not None: sizes = (size,)
     if not sizes: raise none_given('expand')
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) == len(s):  # the usual case: the sizes are there, or stand beside a one
@@ -363,9 +364,9 @@ def expand_as(input, other):
     return expand(input, other._array.shape)
 
 @forms('function method')
-def broadcast_to(input, *size):
+def broadcast_to(input, *sizes, size=None):
     "`expand` to `size`."
-    return expand(input, *size)
+    return expand(input, *sizes, size=size)
 
 @forms('function')
 def broadcast_tensors(*tensors):
@@ -379,8 +380,9 @@ def broadcast_tensors(*tensors):
 
 # %% ../../nbs/tensor/functions/03_reshaping.ipynb #32d0aa79
 @forms('method')
-def repeat(input, *sizes):
+def repeat(input, *sizes, repeats=None):
     "Copies laid side by side, `sizes[i]` times along dimension i."
+    if repeats is not None: sizes = (repeats,)
     if not sizes: raise none_given('repeat')
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) < len(s):
@@ -397,9 +399,9 @@ def repeat(input, *sizes):
     return _op['repeat'](input, sizes=sizes)
 
 @forms('function method')
-def tile(input, *dims):
+def tile(input, *sizes, dims=None):
     "Like `repeat`, missing factors being 1."
-    dims = sizes_of(dims)
+    dims = sizes_of(sizes if dims is None else (dims,))
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
 # %% ../../nbs/tensor/functions/03_reshaping.ipynb #fc469a19

@@ -170,9 +170,9 @@ def diagflat(input, offset=0):
 
 # %% ../../nbs/tensor/functions/18_shapes.ipynb #a995fc4c
 @forms('method')
-def sum_to_size(input, *size):
+def sum_to_size(input, *sizes, size=None):
     "`input` summed over the dimensions along which `size` would be expanded to its shape."
-    size = sizes_of(size)
+    size = sizes_of(sizes if size is None else (size,))
     shape = input._array.shape
     if len(size) > len(shape) or builtins.any(
         a not in (1, b) for a, b in zip(size[::-1], shape[::-1])

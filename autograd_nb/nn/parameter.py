@@ -31,13 +31,13 @@ def around(cls, data):
     return self
 
 # %% ../../nbs/nn/01_parameter.ipynb #3ee2b4fd
-class _ParameterType(type(Tensor)):
+class _ParameterMeta(type(Tensor)):
     def __instancecheck__(cls, value):
         if type.__instancecheck__(cls, value): return True
         own = cls is Parameter and isinstance(value, TensorBase)
         return own and getattr(value, '_is_param', False)
 
-class Parameter(Tensor, metaclass=_ParameterType):
+class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor to be trained. Assigned to an attribute of a module, it appears among
     `module.parameters()`.
 

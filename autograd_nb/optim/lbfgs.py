@@ -120,6 +120,19 @@ def _narrowed(line, bracket, tolerance_change, max_ls):
         bracket[low] = new
     return bracket[low]
 
+# %% ../../nbs/optim/05_lbfgs.ipynb #a73ad58e
+def _cubic_interpolate(x1, f1, g1, x2, f2, g2, bounds=None):
+    "`cubic_minimum`, in PyTorch's words."
+    return cubic_minimum(x1, f1, g1, x2, f2, g2, *(bounds or ()))
+
+def _strong_wolfe(
+    obj_func, x, t, d, f, g, gtd, c1=1e-4, c2=0.9, tolerance_change=1e-9, max_ls=25
+):
+    "`strong_wolfe`, in PyTorch's words: `obj_func(x, t, d)` is evaluated after the step `t`."
+    return strong_wolfe(
+        lambda step: obj_func(x, step, d), t, d, f, g, gtd, c1, c2, tolerance_change, max_ls
+    )
+
 # %% ../../nbs/optim/05_lbfgs.ipynb #96ebd421
 class LBFGS(Optimizer):
     """L-BFGS (Liu and Nocedal, 1989). `step(closure)` makes up to `max_iter` steps, and calls the

@@ -26,7 +26,7 @@ class NewTensors:
     __slots__ = ()
 
     def _new(self, function, size, dtype, requires_grad, device=None, fill=None):
-        if not size: raise F.none_given(f'new_{function.__name__}')
+        if size is None: raise F.none_given(f'new_{function.__name__}')
         index = index_like(self._array) if device is None else index_of(device)
         out = like(
             self,
@@ -44,14 +44,14 @@ class NewTensors:
         constant_input(out)
         return out._as_leaf() if requires_grad else out
 
-    def new_zeros(self, *size, dtype=None, device=None, requires_grad=False):
-        return self._new(np.zeros, size, dtype, requires_grad, device)
+    def new_zeros(self, *sizes, size=None, dtype=None, device=None, requires_grad=False):
+        return self._new(np.zeros, sizes or size, dtype, requires_grad, device)
 
-    def new_ones(self, *size, dtype=None, device=None, requires_grad=False):
-        return self._new(np.ones, size, dtype, requires_grad, device)
+    def new_ones(self, *sizes, size=None, dtype=None, device=None, requires_grad=False):
+        return self._new(np.ones, sizes or size, dtype, requires_grad, device)
 
-    def new_empty(self, *size, dtype=None, device=None, requires_grad=False):
-        return self._new(np.empty, size, dtype, requires_grad, device)
+    def new_empty(self, *sizes, size=None, dtype=None, device=None, requires_grad=False):
+        return self._new(np.empty, sizes or size, dtype, requires_grad, device)
 
     def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False):
         if not isinstance(size, (tuple, list)):

@@ -89,10 +89,11 @@ class _Made:
     "Storages with memory of their own."
 
     @classmethod
-    def from_file(cls, filename, shared=False, size=0, dtype=None):
-        """So many numbers of a file. `shared`: what is written into them is written into the file,
-        which grows to this size.
+    def from_file(cls, filename, shared=False, size=0, dtype=None, *, nbytes=0):
+        """So many numbers of a file: `size`, in a storage of bytes `nbytes`. `shared`: what is
+        written into them is written into the file, which grows to this size.
         """
+        size = size or nbytes
         kind = np.dtype('u1') if cls is UntypedStorage else (dtype or get_default_dtype()).numpy
         return cls(mapped(filename, shared, size, kind))
 
@@ -241,6 +242,8 @@ class UntypedStorage(_Made, _Bytes, _Written, _Placed):
     def __len__(self): return self.size()
 
     def element_size(self): return 1
+
+    def untyped(self): return self
 
     def data_ptr(self): return address(self._memory())
 

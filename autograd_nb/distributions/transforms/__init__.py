@@ -13,6 +13,7 @@ from .vectors import *  # noqa: F403
 from .parts import *  # noqa: F403
 from .distribution import *  # noqa: F403
 from .families import *  # noqa: F403
+from .numbers import _clipped_sigmoid  # noqa: F401
 from .transform import _InverseTransform  # noqa: F401
 
 # %% ../../../nbs/distributions/04_transforms.ipynb #tr010002

@@ -23,3 +23,13 @@ def vector_to_parameters(vec, parameters):
         n = p.numel()
         p.data = vec[start : start + n].reshape(p.shape).detach()
         start += n
+
+# %% ../../../nbs/nn/utils/02_vectors.ipynb #8839ce7b
+def _flatten_dense_tensors(tensors):
+    "One vector with the entries of all tensors, in order."
+    return cat([t.reshape(-1) for t in tensors])
+
+def _unflatten_dense_tensors(flat, tensors):
+    "Parts of the vector `flat`, of the shapes of `tensors`."
+    parts = flat.split([t.numel() for t in tensors])
+    return tuple(part.view_as(t) for part, t in zip(parts, tensors))

@@ -58,7 +58,7 @@ def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
     shape = *query.shape[:-1], value.shape[-1]
     kept, mask = attention_mask(mask, query, key)
     query, key, value = map(in_heads, (query, key, value))
-    out = room_for(query, value.shape[3])
+    out = in_heads(room_for(query, value.shape[3]))
     sums = np.empty(query.shape[:3], np.float32)
     heads, sizes = attention_sizes(query, value)
     thread_pool.run(
@@ -87,7 +87,7 @@ def attention_back(g, query, key, value, mask, out, *, scale, causal):
     kept, mask = attention_mask(mask, query, key)
     shapes = query.shape, key.shape, value.shape
     g, query, key, value, answer = map(in_heads, (g, query, key, value, answer))
-    grads = [np.empty_like(a) for a in (query, key, value)]
+    grads = [in_heads(np.empty_like(a)) for a in (query, key, value)]
     heads, sizes = attention_sizes(query, value)
     thread_pool.run(
         loops().attend_back,
@@ -135,3 +135,7 @@ def attended(N):
         yield from both_ways(g, q, k, v, mask, 0.3, causal)
     q, k, v = N(3, 5, 2, 17, 8), N(3, 5, 2, 6, 8), N(3, 5, 2, 6, 8)
     yield from both_ways(np.broadcast_to(np.float32(1.5), q.shape), q, k, v)
+    # heads that share their keys, as an expanded dimension repeats them
+    for repeated in ((q[:, :1], k, v), (q, k[:, :1], v[:, :1]), (q[:1], k[:, :, :1], v)):
+        repeated = [np.broadcast_to(a, b.shape) for a, b in zip(repeated, (q, k, v))]
+        yield from both_ways(q, *repeated)

@@ -47,6 +47,7 @@ def _with_hooks(step):
     @functools.wraps(step)
     def stepped(self, *args, **kwargs):
         args, self._opt_called = (self, *args), True
+        if self._optimizer_step_pre_hooks is None: return step(*args, **kwargs)
         if self._optimizer_step_pre_hooks or GLOBAL_HOOKS['pre']:
             for hook in (*GLOBAL_HOOKS['pre'].values(), *self._optimizer_step_pre_hooks.values()):
                 changed = hook(self, args, kwargs)
@@ -323,6 +324,7 @@ class Optimizer:
     )
 
     profile_hook_step = staticmethod(_with_hooks)
+    _optimizer_step_pre_hooks = None  # one around another, which did without `__init__`, has none
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

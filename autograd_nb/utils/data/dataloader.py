@@ -140,6 +140,7 @@ class DataLoader:
         self.in_order, self._workers = in_order, None
         self.multiprocessing_context = self._context(multiprocessing_context)
         by_walking = isinstance(dataset, IterableDataset)
+        self._dataset_kind = _DatasetKind.Iterable if by_walking else _DatasetKind.Map
         if by_walking: _check_walking(shuffle, sampler, batch_sampler)
         self._choose_order(batch_size, shuffle, sampler, batch_sampler, drop_last, collate_fn)
         self._initialized = True
@@ -237,9 +238,10 @@ class _Processes:
 class _Walk(_BaseDataLoaderIter):
     "The batches of one walk, as many as the loader says."
 
-    def __init__(self, loader, batches):
+    def __init__(self, loader, batches=None):
+        if batches is None: batches = map(loader.collate_fn, loader.dataset)  # no loader of ours
         self.loader, self.batches = loader, batches
-        self.reported, self.yielded = loader._reported, 0
+        self.reported, self.yielded = getattr(loader, '_reported', None), 0
 
     def __iter__(self): return self
 
@@ -354,3 +356,8 @@ def _places(dataset, indices):
 # %% ../../../nbs/utils/data/06_dataloader.ipynb #0cdf5442
 # by PyTorch's names
 _SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter = _Walk, _Workers
+
+class _DatasetKind:
+    "The two kinds of data sets: what a loader's `_dataset_kind` is one of."
+
+    Map, Iterable = range(2)

@@ -17,7 +17,9 @@ from .tree import *  # noqa: F403
 from .conversions import *  # noqa: F403
 from .state import *  # noqa: F403
 from .everywhere import _has_any_global_hook  # noqa: F401
-from .state import _IncompatibleKeys  # noqa: F401
+from autograd_nb.nn.modules.module.state import (  # noqa: F401
+    _EXTRA_STATE_KEY_SUFFIX, _IncompatibleKeys
+)
 
 # %% ../../../../nbs/nn/modules/01_module.ipynb #mo000011
 from .base import Module

@@ -17,10 +17,10 @@ class Module:
     `eval()` set it in the whole tree.
     """
 
-    dump_patches = False
-    _version = 1
-    training = True
-    call_super_init = False
+    dump_patches: bool = False
+    _version: int = 1
+    training: bool = True
+    call_super_init: bool = False
     _is_full_backward_hook = None  # which of the two kinds of backward hooks is in use
     # the clock's readings before and after the latest calls: a node whose `seq` lies between was
     # made inside

@@ -18,6 +18,8 @@ from .everywhere import WrappedHook
 from ...parameter import Parameter, is_lazy
 
 # %% ../../../../nbs/nn/modules/module/09_state.ipynb #160ea420
+_EXTRA_STATE_KEY_SUFFIX = '_extra_state'
+
 class State:
     "The state goes out."
 
@@ -74,7 +76,7 @@ class OwnState:
             keep = keep_vars or is_lazy(value)
             destination[prefix + name] = value if keep else value.detach()
         if type(self).get_extra_state is not OwnState.get_extra_state:
-            destination[prefix + '_extra_state'] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def get_extra_state(self):
         "What else belongs to the state; override together with `set_extra_state`."
@@ -252,7 +254,7 @@ class LoadingOwn:
                 _load_value(self, name, prefix + name, value, given, assign, error_msgs)
             elif strict:
                 missing_keys.append(prefix + name)
-        extra = prefix + '_extra_state'
+        extra = prefix + _EXTRA_STATE_KEY_SUFFIX
         if type(self).set_extra_state is not OwnState.set_extra_state:
             if extra in state_dict: self.set_extra_state(state_dict[extra])
             elif strict: missing_keys.append(extra)

@@ -635,6 +635,7 @@ def like_operands(result, arrays):
     strides = [_repeating(a.shape, a.strides, result.shape) for a in known]
     return laid(result, dimension_order(result.shape, *strides))
 
+# %% ../../nbs/arrays/02_numpy.ipynb #d1a0de06
 @functools.lru_cache(4096)
 def _order_of_pair(*lying):
     "The `dimension_order` of two operands, given by shapes and strides, and the way back from it."

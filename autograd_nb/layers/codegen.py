@@ -212,12 +212,14 @@ def lent(op):
     shares = ' or '.join(shared(*o) for o in operands)
     return f'{itself} or (memory := d.base) is not None and ({shares})'
 
+# %% ../../nbs/layers/00_codegen.ipynb #0aa4d277
 def ordered(op):
     """Whether the recording functions of `op` see to the order of its results in memory: its kernel
     is a ufunc, and mostly both operands lie in rows.
     """
     return bool(op.layout and op.pointwise and op.rules and ARRAYS_OUT)
 
+# %% ../../nbs/layers/00_codegen.ipynb #0aa4d278
 def facts(op, form):
     "What the margins ask of an operation, in the `form` in which users call it (None: not they)."
     several, ufunc = op.outputs != 1, op.ufunc is not None
@@ -559,8 +561,7 @@ def growing(op, form, general, name=None):
     me = FunctionType(_stub.__code__, scope, name)
 
     def become():
-        # results of a ufunc are laid out by what is generated
-        scope.update(Gaps.scope, kernel=op.ufunc if ordered(op) else op.kernel)
+        scope.update(Gaps.scope)
         add_variants(scope, op)
         title = op.name if form == 'function' else f'{op.name} ({form or "internal"})'
         compile_source(recording_source(op, form), title, scope)

@@ -10,28 +10,17 @@ import functools
 
 from numpy import ufunc
 
-from ..arrays.numpy_backend import in_order
 from ..graph.modes import LAYERS
 from ..graph.op import REGISTRY, Definition, Op
 from ..graph.node import added_to
 
 # %% ../../nbs/layers/22_fast.ipynb #0773702a
-def _pair_in_order(function):
-    "A ufunc of two operands whose results lie as `like_operands` has it, as they mostly do."
-
-    @functools.wraps(function)
-    def laid(a, b):
-        in_rows = a.flags.c_contiguous and b.flags.c_contiguous
-        return function(a, b) if in_rows else in_order(function, a, b)
-
-    return laid
-
 def laid_out(layout, kernel):
     """`kernel`, whose results are laid out in memory as the trait `layout` has it: a function of a
     result and the operands, or a tuple of one for each result (None: as it comes).
     """
-    if layout is None: return kernel
-    if isinstance(kernel, ufunc): return _pair_in_order(kernel)
+    # what is generated for a ufunc sees to that itself, without another call
+    if layout is None or isinstance(kernel, ufunc): return kernel
 
     @functools.wraps(kernel)
     def laid(*arrays, **statics): return layout(kernel(*arrays, **statics), arrays)

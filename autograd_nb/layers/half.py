@@ -24,7 +24,7 @@ from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, announced
 from ..graph.op import TRAITS, Definition, symmetric
 from ..graph.rules import FLAVOURS, Host
 from autograd_nb.layers.codegen import (
-    add_variants, compile_source, ordered, recording_source, scope_of
+    add_variants, compile_source, recording_source, scope_of
 )
 from .needed import Needed
 
@@ -252,7 +252,7 @@ def in_sixteen_bits(op, brief):
 # %% ../../nbs/layers/12_half.ipynb #67836669
 def kernel_for(op, short):
     "The kernel of `op` for operands of the dtype `short`, whose results are announced."
-    loop, ufunc = KERNELS.short_loop(op), op.ufunc if ordered(op) else None
+    loop = KERNELS.short_loop(op)
     usual = op.outputs == 1 and op.name != 'to' and not op.of_bits
     once = short is F16 and in_one_function(op)
     fresh = once and op.ufunc is not None  # a ufunc gives nobody's memory
@@ -262,13 +262,13 @@ def kernel_for(op, short):
             found = loop(*operands, **options)
             if found is not None: return announced(found)
         if usual and are_few(operands, short):
-            if fresh: return announced(asarray((ufunc or op.kernel)(*operands, **options)))
+            if fresh: return announced(asarray(op.kernel(*operands, **options)))
             if once: return as_they_are(*operands, **options)
-            found = (ufunc or op.kernel)(*[a.astype(F32) for a in operands], **options)
+            found = op.kernel(*[a.astype(F32) for a in operands], **options)
             return announced(rounded(found, short))
         if short is F16 and one_step(op, operands): return as_they_are(*operands, **options)
         wide = operands if op.of_bits else [widely(a, short) for a in operands]
-        found = (ufunc or op.kernel)(*wide, **options)
+        found = op.kernel(*wide, **options)
         if op.outputs == 1: return announced(found if op.name == 'to' else rounded(found, short))
         return [announced(rounded(r, short)) for r in found]
 

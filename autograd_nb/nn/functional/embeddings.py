@@ -55,11 +55,19 @@ def embedding(
     F.refuse_complex_gradient(weight, 'embedding')
     out = _op['embedding'](weight, input, padding_idx=padding_idx)
     if scale_grad_by_freq and out.requires_grad:
-        counts = xp.counted(input._array, rows)[input._array]
-        out.register_hook(lambda g: g / tensor_like(counts[..., None].astype(g._array.dtype)))
+        counts = _frequencies(input, rows).unsqueeze(-1)
+        out.register_hook(lambda g: g / counts.to(g.dtype))
     return out
 
 # %% ../../../nbs/nn/functional/02_embeddings.ipynb #2665f35d
+@device_agnostic
+def _frequencies(indices, rows):
+    "How often each of the `indices`, numbers below `rows`, occurs among them all."
+    if indices._array.__class__ is BatchedArray:
+        flat = indices.reshape(-1)
+        return (flat[:, None] == flat).sum(1).view(indices.shape)
+    return tensor_like(xp.counted(indices._array, rows)[indices._array])
+
 @replayed_as_call
 @device_agnostic
 def _shorten_rows(weight, indices, max_norm, norm_type):

@@ -10,7 +10,7 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'KEPT', 'ZEROS', 'SHORT', 'WIDE', 'ROWS',
            'KERNELS', 'replaceable', 'Switch', 'in_wide_rows', 'is_half', 'converted', 'short_loop', 'holds_nan',
            'one_rank', 'reduced', 'add_up', 'add_up_all', 'add_up_rows', 'add_up_turned', 'add_up_apart', 'expand',
            'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array',
-           'dimension_order', 'like_operands', 'in_order', 'like_first', 'copy_in_order', 'address', 'writable']
+           'dimension_order', 'like_operands', 'ordered_by_first', 'like_first', 'copy_in_order', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -644,7 +644,7 @@ def _order_of_pair(*lying):
     order = dimension_order(shape, *strides)
     return order, tuple(sorted(range(len(order)), key=order.__getitem__))
 
-def in_order(function, a, b):
+def ordered_by_first(function, a, b):
     """`function(a, b)`, a ufunc, laid out as `like_operands` has it: told of the operands turned so
     that this order is that of rows, it writes it at once.
     """

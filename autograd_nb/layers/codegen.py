@@ -6,7 +6,7 @@
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
            'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I4', 'I8', 'PARTS', 'COMPLEX_OF', 'SCOPE',
            'RESERVED', 'fill', 'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent',
-           'ordered', 'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches',
+           'orders_results', 'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches',
            'recording_source', 'remembering', 'running_source', 'array_lines', 'rule_lines', 'compiled_rules',
            'scope_of', 'subsets_of', 'variants_of', 'Variants', 'add_variants', 'growing', 'write_out', 'answer',
            'behind_sign', 'as_method', 'code']
@@ -22,7 +22,7 @@ from types import FunctionType
 from numpy import add, asarray, dtype, ndarray
 
 from autograd_nb.arrays.numpy_backend import (
-    CONSTANTS, ROWS, SHORT, constant, in_order, in_wide_rows
+    CONSTANTS, ROWS, SHORT, constant, in_wide_rows, ordered_by_first
 )
 from ..graph.apply import apply, unbroadcast
 from ..graph.errors import explain
@@ -213,7 +213,7 @@ def lent(op):
     return f'{itself} or (memory := d.base) is not None and ({shares})'
 
 # %% ../../nbs/layers/00_codegen.ipynb #0aa4d277
-def ordered(op):
+def orders_results(op):
     """Whether the recording functions of `op` see to the order of its results in memory: its kernel
     is a ufunc, and mostly both operands lie in rows.
     """
@@ -271,7 +271,7 @@ def wording(op, form):
         applied=f'return apply(op, {passed}, dict({", ".join(options)}))',
         bare=' and '.join(bare),
         arrays=', '.join([*arrays, *options]),
-        computed=_computed(arrays, ordered(op)),
+        computed=_computed(arrays, orders_results(op)),
         passed=passed,
         options=', '.join(options),
         result='o' if op.outputs == 1 else 'tuple(os)',
@@ -294,17 +294,17 @@ def signature_of(op, names, form):
     return ', '.join([*operands, *statics, *(ends or [])])
 
 # %% ../../nbs/layers/00_codegen.ipynb #86e69c52
-def _computed(arrays, in_order):
-    """The kernel's call for arrays with dimensions. `in_order`: whether it has to see to the order
-    of its results in memory.
+def _computed(arrays, orders):
+    """The kernel's call for arrays with dimensions. `orders`: whether it has to see to the order of
+    its results in memory.
     """
     if len(arrays) != 2: return f'kernel({", ".join(arrays)})'
     k = 'a0.shape[-1]'
     short = f'repeats and 1 < {k} <= {SHORT} and a0.size * a1.size >= {ROWS} * {k} ** 2'
     rows = f'in_wide_rows(kernel, a0, a1) if {short} else kernel(a0, a1)'
-    if not in_order: return f'({rows})'
+    if not orders: return f'({rows})'
     in_rows = '(a0.ndim < 2 or a0.flags.c_contiguous) and (not repeats or a1.flags.c_contiguous)'
-    return f'(({rows}) if {in_rows} else in_order(kernel, a0, a1))'
+    return f'(({rows}) if {in_rows} else ordered_by_first(kernel, a0, a1))'
 
 # %% ../../nbs/layers/00_codegen.ipynb #9bd07409
 def kept(op, name, need, positions, words):
@@ -499,7 +499,7 @@ except TypeError:
 
 # the names that the recording functions of all operations use
 SCOPE = dict(__name__=__name__, ndarray=ndarray, TensorBase=TensorBase, SWITCH=SWITCH, LOCAL=LOCAL)
-SCOPE.update(in_wide_rows=in_wide_rows, in_order=in_order)
+SCOPE.update(in_wide_rows=in_wide_rows, ordered_by_first=ordered_by_first)
 SCOPE.update(f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], PARTS=PARTS)
 SCOPE.update(i4=I4, COMPLEX_OF=COMPLEX_OF)
 SCOPE.update(apply=apply, constant=constant, explain=explain, asarray=asarray)

@@ -200,7 +200,7 @@ def compiled_on_device(op):
         constants8={},
         constant=device_xp.constant,
         asarray=device_number,
-        in_order=lambda kernel, *operands: kernel(*operands),
+        ordered_by_first=lambda kernel, *operands: kernel(*operands),
     )
     add_variants(scope, op, 'device')
     compile_source(recording_source(op), f'{op.name} (on a device)', scope)

@@ -244,7 +244,8 @@ def in_sixteen_bits(op, brief):
     scope.update(BF16=None, F16=None)  # the guard finds nothing to do
     scope.update(f4=short, constants4={}, constant=lambda value, dtype: constant(value, beside))
     scope.update(in_wide_rows=lambda kernel, *operands: kernel(*operands))
-    scope.update(in_order=lambda kernel, *operands: like_operands(kernel(*operands), operands))
+    def ordered_by_first(kernel, *operands): return like_operands(kernel(*operands), operands)
+    scope.update(ordered_by_first=ordered_by_first)
     add_variants(scope, op, None if op.name == 'to' else 'short')
     compile_source(recording_source(op), f'{op.name} (in {short})', scope)
     return scope.pop(op.name)

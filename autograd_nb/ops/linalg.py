@@ -15,7 +15,7 @@ from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import tensor_like
 from ..graph.op import N, multilinear, op
 from ..layers.names import rename
-from .pointwise import clone, zeros_for
+from .pointwise import clone, zero, zeros_for
 from .reduce import sum
 from autograd_nb.ops.shape import (
     all_batched, expand, mT, reshape, squeeze, sum_to_size, t, unsafe_view, unsqueeze
@@ -185,10 +185,16 @@ def _addmm_batch(op, values, batched, statics):
         * statics['beta']
     )
 
+def _standing(out, *factors):
+    """The tangent of a product that stands still: as in PyTorch it depends on the factors, and not
+    on what is added.
+    """
+    return zero(out) if any([f.requires_grad for f in factors]) else zeros_for(out)
+
 def _addmm_jvp(tangents, values, out, statics):
     tb, tx, ty = tangents
     bias, x, y = values
-    total = zeros_for(out)
+    total = _standing(out, x, y)
     if tb is not None: total = total + tb * statics['beta']
     if tx is not None: total = total + mm(tx, y) * statics['alpha']
     if ty is not None: total = total + mm(x, ty) * statics['alpha']
@@ -255,7 +261,7 @@ def _linear_misfit(x, weight, bias=None):
 
 def _linear_jvp(tangents, values, out, statics):
     tx, tw, tb = (*tangents, None)[:3]
-    total = zeros_for(out)
+    total = _standing(out, *values[:2])
     if tx is not None: total = total + linear(tx, values[1])
     if tw is not None: total = total + linear(values[0], tw)
     return total if tb is None else total + tb

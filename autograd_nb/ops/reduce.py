@@ -444,14 +444,6 @@ def prod(x, *, dim=None, keepdim=False):
 
 prod.vjp(x=prod_rule)
 
-def _prod_rule(g, x, out, *, dim, keepdim):
-    "The same by a division where nothing is zero, as PyTorch has it: beside infinities, too."
-    if dim is None and (x == 0).sum() > 1: return np.zeros_like(x)
-    if not x.all() or not x.ndim: return prod_rule(g, x, out, dim=dim, keepdim=keepdim)
-    return restore(g, x.shape, dim, keepdim) * (restore(out, x.shape, dim, keepdim) / x)
-
-prod.fast_kernels(x=_prod_rule)
-
 # %% ../../nbs/ops/03_reduce.ipynb #bde5f7ee
 def along(op, values, batched, statics):
     "Batching for operations along one dimension."

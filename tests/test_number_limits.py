@@ -284,6 +284,3 @@ def test_the_sizes_are_those_of_the_first_lists(data):
     import torch
 
     assert ours.tensor(eval(data)).shape == tuple(torch.tensor(eval(data)).shape)
-
-
-ROWS = ([1.5, 2.0, 3.0], [0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [inf, 2.0, 3.0], [nan, 2.0, 3.0], [inf, 0.0, 2.0], [nan, 0.0, 2.0], [0.0, inf, 0.0], [-inf, 2.0, nan])  # fmt: skip

@@ -532,7 +532,7 @@ def test_gradients_of_examples_have_memory_of_their_own():
     import autograd_nb.nn.functional as F
 
     weight, bias, x = torch.randn(3, 4), torch.randn(3), torch.randn(5, 4)
-    loss = lambda weight, bias, x: F.linear(x, weight, bias).sum()
+    loss = lambda weight, bias, x: F.linear(x[None], weight, bias).sum()
     of_weight, of_bias = vmap(grad(loss, (0, 1)), (None, None, 0))(weight, bias, x)
     of_bias[0] += 1
     assert of_bias[:, 0].tolist() == [2, 1, 1, 1, 1]

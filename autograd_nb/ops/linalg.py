@@ -186,10 +186,11 @@ def _addmm_batch(op, values, batched, statics):
     )
 
 def _standing(out, *factors):
-    """The tangent of a product that stands still: as in PyTorch it depends on the factors, and not
-    on what is added.
+    """The tangent of a product that stands still: as in PyTorch it depends on the factors, tensors
+    or arrays, and not on what is added.
     """
-    return zero(out) if any([f.requires_grad for f in factors]) else zeros_for(out)
+    depends = any([getattr(f, 'requires_grad', False) for f in factors])
+    return zero(out) if depends else zeros_for(out)
 
 def _addmm_jvp(tangents, values, out, statics):
     tb, tx, ty = tangents

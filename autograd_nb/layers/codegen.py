@@ -6,10 +6,10 @@
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
            'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I4', 'I8', 'PARTS', 'COMPLEX_OF', 'SCOPE',
            'RESERVED', 'fill', 'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent',
-           'orders_results', 'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches',
-           'recording_source', 'remembering', 'running_source', 'array_lines', 'rule_lines', 'compiled_rules',
-           'scope_of', 'subsets_of', 'variants_of', 'Variants', 'add_variants', 'growing', 'write_out', 'answer',
-           'behind_sign', 'as_method', 'code']
+           'gives_arrays', 'orders_results', 'facts', 'wording', 'signature_of', 'kept', 'kept_of_any', 'node_lines',
+           'branches', 'recording_source', 'remembering', 'running_source', 'array_lines', 'rule_lines',
+           'compiled_rules', 'scope_of', 'subsets_of', 'variants_of', 'Variants', 'add_variants', 'growing',
+           'write_out', 'answer', 'behind_sign', 'as_method', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -213,18 +213,22 @@ def lent(op):
     return f'{itself} or (memory := d.base) is not None and ({shares})'
 
 # %% ../../nbs/layers/00_codegen.ipynb #0aa4d277
+def gives_arrays(op):
+    "Whether the kernel of `op`, a ufunc, may be told to return arrays, not numbers."
+    return bool(op.pointwise and op.rules and ARRAYS_OUT)
+
 def orders_results(op):
     """Whether the recording functions of `op` see to the order of its results in memory: its kernel
     is a ufunc, and mostly both operands lie in rows.
     """
-    return bool(op.layout and op.pointwise and op.rules and ARRAYS_OUT)
+    return op.layout is not None and gives_arrays(op)
 
 # %% ../../nbs/layers/00_codegen.ipynb #0aa4d278
 def facts(op, form):
     "What the margins ask of an operation, in the `form` in which users call it (None: not they)."
     several, ufunc = op.outputs != 1, op.ufunc is not None
     some = several and op.differentiable is not None
-    arrays_out = bool(op.pointwise and ufunc and ARRAYS_OUT and op.rules)
+    arrays_out = gives_arrays(op)
     return dict(
         users=bool(form),
         package=not form,

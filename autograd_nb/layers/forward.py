@@ -6,7 +6,7 @@
 __all__ = ['tangent', 'partial_tangent', 'own_tangent', 'batched']
 
 # %% ../../nbs/layers/16_forward.ipynb #30a28987
-from ..graph.node import TensorBase, added_to
+from ..graph.node import BOUND, added_to
 from ..graph.op import REGISTRY, Op, linear, multilinear
 
 # %% ../../nbs/layers/16_forward.ipynb #d0e918a0
@@ -23,10 +23,10 @@ def tangent(op, tangents, values, out, statics, rule=lambda r: r.function):
     if op.jvp is None:
         raise NotImplementedError(f'the operation {op.name} has no forward-mode rule')
     if op.jvp is linear:
-        moving = range(len(values)) if op.variadic else op.rules
+        moving, still = range(len(values)) if op.variadic else op.rules, BOUND['zeros_for']
         return op(
             *[
-                v if i not in moving or v is None else _still(v) if t is None else t
+                v if i not in moving or v is None else still(v) if t is None else t
                 for i, (v, t) in enumerate(zip(values, tangents))
             ],
             **statics,
@@ -37,10 +37,6 @@ def tangent(op, tangents, values, out, statics, rule=lambda r: r.function):
         part = partial_tangent(op, i, t, values, out, statics, rule)
         total = part if total is None else total + part
     return total
-
-def _still(value):
-    "The tangent of what does not move: zeros that do not depend on it."
-    return REGISTRY['zero'](value.detach() if isinstance(value, TensorBase) else value)
 
 def partial_tangent(op, i, t, values, out, statics, rule):
     "What the tangent `t` of input `i` alone contributes."

@@ -23,9 +23,7 @@ from ..graph.modes import LAYERS, LOCAL, Gaps, Stack, overrides
 from ..graph.node import NEW_KINDS, NEW_TENSORS, TensorBase, announced
 from ..graph.op import TRAITS, Definition, symmetric
 from ..graph.rules import FLAVOURS, Host
-from autograd_nb.layers.codegen import (
-    add_variants, compile_source, recording_source, scope_of
-)
+from .codegen import add_variants, compile_source, recording_source, scope_of
 from .needed import Needed
 
 # %% ../../nbs/layers/12_half.ipynb #89fb634b

@@ -8,7 +8,7 @@ __all__ = ['zero', 'zeros_for', 'zeros_in', 'filled', 'copied', 'filled_with']
 # %% ../../../nbs/ops/pointwise/02_zeros.ipynb #d50f5f31
 from ...arrays.numpy_backend import element, like_operands, xp
 from ...graph.apply import unbroadcast
-from ...graph.node import TensorBase
+from ...graph.node import TensorBase, bind
 from ...graph.op import N, linear, op
 from .declaring import is_complex, np_dtype, unary
 from ..shape import all_batched, expand, pointwise, reshape, sum_to_size
@@ -22,10 +22,12 @@ def zero(x):
 zero.vjp(x=lambda g: zeros_for(g))
 
 def zeros_for(g):
-    """Zeros like `g`, an array or a tensor, that do not depend on it: the gradient of what is
-    constant.
+    """Zeros like `g`, an array or a tensor, that do not depend on it: the gradient, and the
+    tangent, of what is constant.
     """
     return zero(g.detach() if isinstance(g, TensorBase) else g)
+
+bind(zeros_for=zeros_for)
 
 def zeros_in(g, shape):
     "Zeros of this shape, of the dtype and kind of `g`."
